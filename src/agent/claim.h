@@ -1,0 +1,119 @@
+/*
+ * A claim: the node's durable record that one attempt was taken on, and how it went (protocol.md 2, 4, 5).
+ *
+ * Invariants
+ * 1. A claim is born whole: staged in new/<token>/, synced, renamed to its name. Rename onto a claim that's there fails,
+ *    so one contender wins.
+ * 2. The right to start is the fcntl lock on `lock`. Whoever judges or starts a claim holds it.
+ * 3. `state` has two 512-byte slots, each with sequence number and CRC, allocated when staged and written in turn: the
+ *    newest valid one counts. An end can be written on a full disk.
+ * 4. An end is synced before anyone hears of it; a start isn't (a reboot ends the process anyway).
+ */
+#pragma once
+
+#include "agent/root.h"
+#include "base/err.h"
+#include "core/attempt.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CLAIM_SPEC_MAX (2 * 1024 * 1024)
+#define CLAIM_CARDS_MAX 64
+
+struct claim_card {
+	char uuid[48];
+	int64_t declared_mib; /* -1: the whole card */
+};
+
+/* Policy values the controller sent along, for the admission check and the budget (sched.h). */
+struct claim_policy {
+	int64_t margin_mib;	    /* asked of the newcomer only */
+	int64_t idle_threshold_mib; /* an undeclared job takes a card whose foreign use is below this */
+	double spike_buffer;	    /* fraction on observed peaks */
+	bool high_water;	    /* foreign processes are held to their own peaks times 1 + spike_buffer */
+	bool exclusive;		    /* no other job of ours on its cards */
+	int64_t max_jobs_per_card;  /* 0: no limit */
+};
+
+/* Everything needed to start, fixed at the launch. JSON on disk (file `spec`), of which the format only grows. */
+struct claim_spec {
+	struct attempt_name name;
+	char token[ID_LEN];
+	char boot_id[40]; /* boot in which it was claimed */
+	uint32_t n_cards; /* 0: a CPU job */
+	struct claim_card cards[CLAIM_CARDS_MAX];
+	struct claim_policy policy;
+	char **argv;	  /* NULL-terminated; argv[0] is an absolute path */
+	char **env;	  /* NULL-terminated "K=V": the job's whole environment */
+	char *cwd;	  /* absolute */
+	char *output;	  /* absolute; stdout and stderr, O_APPEND, made 0600 when missing */
+	int64_t timeout_ms; /* 0: none; on BOOTTIME, from the start */
+	int64_t grace_ms;   /* TERM to KILL */
+	uint32_t umask_bits;
+};
+
+void claim_spec_done(struct claim_spec *s);
+json_t *claim_spec_encode(const struct claim_spec *s);
+/* From a launch message's job object plus its shared "env", or from disk. Bounds everything; names the key in *e. */
+int claim_spec_decode(const json_t *o, struct claim_spec *ret, struct err *e);
+
+/* What `state` says. */
+struct claim_record {
+	enum attempt_state state;
+	uint64_t seq;
+	pid_t shim_pid; /* 0 before the shim took the lock */
+	uint64_t shim_start_ticks;
+	pid_t pid;	/* the job's leader = its session and process group; 0 before the start */
+	uint64_t start_ticks;
+	char boot_id[40];
+	uint64_t pid_ns;
+	struct attempt_end end; /* when ended; started_* also while started */
+};
+
+enum claim_made { CLAIM_MADE, CLAIM_SAME_TOKEN, CLAIM_OTHER_TOKEN };
+
+/*
+ * Stages and renames. On CLAIM_SAME_TOKEN and CLAIM_OTHER_TOKEN nothing was made: a claim or a retired line of that
+ * name was there. After any error of the rename the token found at the name is read before the error is believed.
+ */
+int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e);
+
+/* Opens the directory of a claim: descriptor, or -ENOENT. */
+int claim_open(const struct root *r, const struct attempt_name *n);
+int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
+int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);
+/* Writes the next slot; rec->seq is raised by one. durable: fdatasync. Works when the disk is full. */
+int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, struct err *e);
+/* Takes the claim's lock without waiting: the locked descriptor, or -EAGAIN. Keep it open: closing any descriptor of it unlocks. */
+int claim_lock(int claim_fd);
+/* Is somebody holding it? *ret_pid = 0 when not. Never call this in the process that holds it. */
+int claim_lock_holder(int claim_fd, pid_t *ret_pid);
+/* Leaves the wish to end (file `stop`, by rename, not synced). Any number of times; the first one's reason stays. */
+int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms);
+/* 0 and the wish, or -ENOENT. */
+int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms);
+
+/* Appends the line to `retired`, syncs it, removes the claim. Several at once cost one sync. */
+struct claim_retire {
+	struct attempt_name name;
+	char token[ID_LEN];
+	struct attempt_end end;
+};
+int claim_retire(struct root *r, const struct claim_retire *items, size_t n, struct err *e);
+/* Looks a name up among the retired ones (an index is kept in memory by the caller's struct): 0 or -ENOENT. */
+struct retired_index;
+int retired_load(struct root *r, struct retired_index **ret, struct err *e);
+void retired_free(struct retired_index *x);
+int retired_find(const struct retired_index *x, const struct attempt_name *n, char ret_token[ID_LEN], struct attempt_end *ret);
+void retired_add(struct retired_index *x, const struct claim_retire *item);
+
+/* Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. */
+int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd), void *arg);
+/* Removes what was staged and never claimed, older than an hour. */
+void claim_sweep_stage(struct root *r, int64_t now_wall_ms);
+
+json_t *attempt_end_encode(const struct attempt_end *end);
+int attempt_end_decode(const json_t *o, struct attempt_end *ret, struct err *e);

@@ -1,0 +1,14 @@
+/*
+ * The shim: parent and witness of one job. Forked from the agent, not executed. It takes the claim's lock, starts the
+ * job, keeps the limit, writes the end down, and stays until nothing of the job is left.
+ */
+#pragma once
+
+#include "agent/claim.h"
+
+/*
+ * Forks the shim for a claim. In the agent: the shim's pid, or -errno. Never returns in the child. The child closes
+ * every descriptor but its own, so the agent's sockets don't live on in it, restores signals, limits nothing.
+ * Points where the fault suite strikes are named fault_point() (base/fault.h).
+ */
+pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e);

@@ -1,0 +1,52 @@
+/*
+ * One table of options for each command: parser, --help, man page and completion come from it (getopt_long does the
+ * parsing). Exact long names only, unless the command allows abbreviations (gpusched's, and `run`).
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum option_kind {
+	OPTION_FLAG,   /* bool */
+	OPTION_TEXT,   /* const char *, not copied */
+	OPTION_INT,    /* int64_t, within min..max */
+	OPTION_REAL,   /* double, within min..max, never NaN */
+	OPTION_LIST,   /* struct option_list: each use adds one */
+};
+
+/* What a shell may complete after the option, or for the argument. */
+enum option_complete { COMPLETE_NONE, COMPLETE_FILE, COMPLETE_DIR, COMPLETE_JOB };
+
+struct option_list {
+	const char **items;
+	size_t n, cap;
+};
+
+struct option_spec {
+	char letter; /* 0: none */
+	const char *name; /* without "--" */
+	const char *arg;  /* placeholder "MIB", NULL for a flag */
+	enum option_kind kind;
+	size_t offset; /* of the member in the command's options struct */
+	double min, max; /* OPTION_INT, OPTION_REAL */
+	const char *text; /* one sentence for help and man page; the default said in it */
+	enum option_complete complete;
+	bool is_hidden;
+};
+
+#define OPTION_SPEC_END                                                                            \
+	{                                                                                          \
+		.name = NULL                                                                       \
+	}
+
+/*
+ * Fills *opts. Returns 0 and the plain arguments in argv[*ret_first..argc) (argv is permuted), 1 when --help was asked
+ * for, -EINVAL with a sentence (unknown option: the closest name is suggested; bad value: option, value and what would be right).
+ * Every command has -h/--help without naming it.
+ */
+int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv, void *opts, int *ret_first, struct err *e);

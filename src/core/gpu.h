@@ -1,0 +1,78 @@
+/*
+ * What a node's GPUs are and do at one moment: plain values without pointers to anything outside, so that a
+ * snapshot can cross a pipe as it is. Memory is MiB, times are milliseconds on CLOCK_BOOTTIME unless named wall.
+ */
+#pragma once
+
+#include "core/value.h"
+#include "core/metric.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define GPU_MAX 64	 /* cards a node may have; more are left out and said so */
+#define GPU_PROC_MAX 4096 /* process rows of one snapshot */
+#define GPU_UUID_LEN 48
+#define GPU_NAME_LEN 96
+#define GPU_BUS_LEN 32
+
+enum gpu_state {
+	GPU_OK = 0,
+	GPU_LOST,	 /* off the bus or not answering to its handle (NVML 15, 28) */
+	GPU_NEEDS_RESET, /* NVML 16 */
+	GPU_FORBIDDEN,	 /* counted but may not be opened (NVML 4, 17) */
+	GPU_FAILED,	 /* any other error on the card itself */
+	GPU_STATE_N,
+};
+
+struct gpu_card {
+	int32_t index; /* what people type: nvidia-smi's order (PCI bus id) */
+	char uuid[GPU_UUID_LEN]; /* "GPU-..." ; "" when a lost card never told */
+	char name[GPU_NAME_LEN];
+	char bus_id[GPU_BUS_LEN]; /* "00000000:3B:00.0", "" unknown */
+	enum gpu_state state;
+	bool is_unified; /* shares the machine's memory: total and used come from /proc/meminfo */
+	bool is_blind;	 /* the driver names no memory per process here (WSL, foreign pid namespace) */
+	int32_t numa;	 /* -1 unknown */
+	uint64_t nvlink_peers; /* bit i: an active NVLink to the card at position i of the snapshot */
+	struct value m[METRIC_N];
+};
+
+enum gpu_proc_kind { GPU_PROC_COMPUTE = 1, GPU_PROC_GRAPHICS = 2, GPU_PROC_MPS = 4 }; /* bits */
+
+/* One process on one card. A process on two cards has two rows. */
+struct gpu_proc {
+	uint32_t card; /* position in the snapshot's cards, not the index */
+	uint32_t kind; /* enum gpu_proc_kind bits */
+	int32_t pid;
+	uint64_t start_ticks; /* /proc/PID/stat field 22; 0 when the process is gone or not visible */
+	struct value used_mib;
+	uint32_t uid; /* (uid_t)-1 unknown */
+	char comm[32]; /* raw bytes from /proc, NUL-terminated: clean before showing */
+	/* Whose child is it? Filled by the sampler from /proc, for rule 3 of DESIGN. */
+	int32_t pgid, sid; /* 0 unknown */
+	uint32_t n_ancestors;
+	int32_t ancestors[32]; /* parent first */
+	char mark[80]; /* value of GPUSTOW_MARK in its environment ("<queue uuid>/<job>.<attempt>"), "" if none */
+};
+
+struct gpu_snapshot {
+	uint64_t seq;
+	int64_t begun_ms; /* BOOTTIME before the first question to the driver */
+	int64_t ended_ms;
+	char source[16]; /* "nvml", "nvidia-smi", "sim", "none" */
+	char error[256]; /* why the back end could not ask, as a sentence; "" when it could */
+	uint32_t n_cards, n_procs;
+	struct gpu_card *cards; /* n_cards, ascending index; owned */
+	struct gpu_proc *procs; /* n_procs; owned */
+};
+
+void gpu_snapshot_done(struct gpu_snapshot *s);
+void gpu_snapshot_copy(const struct gpu_snapshot *from, struct gpu_snapshot *ret);
+/* Position of a card by UUID or by index; -1 when there's none. */
+int gpu_find_uuid(const struct gpu_snapshot *s, const char *uuid);
+int gpu_find_index(const struct gpu_snapshot *s, int index);
+const char *gpu_state_name(enum gpu_state s);
+int gpu_state_from_name(const char *name, enum gpu_state *ret);

@@ -1,0 +1,37 @@
+/*
+ * A sample on the wire: a snapshot, whose process rows carry the attempt they're charged to, and the agent's ledger
+ * beside it. Encoder and decoder of the "sample" message of docs/wire.md; pure.
+ */
+#pragma once
+
+#include "core/attempt.h"
+#include "core/gpu.h"
+#include "core/wire.h"
+
+/* What one live attempt holds or has been promised on one card, whichever queue of this user it belongs to. */
+struct ledger_row {
+	struct attempt_name name;
+	uint32_t card;	      /* position in the snapshot's cards */
+	int64_t declared_mib; /* -1: undeclared, the whole card */
+	int64_t budget_mib;   /* what it's charged now; the card's total when whole */
+	int64_t held_mib;     /* measured now */
+	int64_t peak_mib;     /* highest measured since its start */
+	bool is_sampled;      /* seen on the card at least once */
+	bool has_ended;	      /* leader ended, leftovers still hold memory */
+};
+
+struct sample {
+	struct gpu_snapshot snap;
+	int64_t wall_ms;
+	/* Parallel to snap.procs: index into rows + 1 of the attempt the process is charged to; 0: nobody's of ours. */
+	uint32_t *proc_row;
+	/* Parallel to snap.cards: what other users' agents have promised there beyond what their jobs hold, MiB. */
+	int64_t *promised_mib;
+	struct ledger_row *rows;
+	uint32_t n_rows;
+};
+
+void sample_done(struct sample *s);
+/* A new {"op":"sample",...}; the caller's reference. */
+json_t *sample_encode(const struct sample *s);
+int sample_decode(const json_t *msg, struct sample *ret, struct err *e);

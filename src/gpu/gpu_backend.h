@@ -1,0 +1,40 @@
+/*
+ * Where GPU figures come from: nvml, nvidia-smi's text, or simulated cards. Siblings behind one struct; the caller
+ * (the agent's sampler child, which may hang alone) never knows which. Calls block; nothing here has a timer except
+ * the text back end, which ends its child after its limit.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "core/gpu.h"
+
+struct gpu_backend;
+
+struct gpu_backend_impl {
+	const char *name; /* "nvml", "nvidia-smi", "sim" */
+	/* Asks the cards and their processes: fills n_cards, cards, n_procs, procs (pid, card, kind, used_mib) and error. */
+	/* 0, or -errno with *e when nothing could be asked at all; a card that failed is a card with a state. */
+	int (*snapshot)(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e);
+	void (*free)(struct gpu_backend *b);
+};
+
+struct gpu_backend {
+	const struct gpu_backend_impl *impl; /* first member of each back end's own struct */
+};
+
+/*
+ * Opens what this machine has. GPUSTOW_SIM set (not empty): simulated cards. Else NVML (GPUSTOW_NVML_PATH overrides
+ * the library's file), else nvidia-smi (GPUSTOW_NVIDIA_SMI overrides the program). Negative with a sentence that names
+ * what was tried and why each failed; callers try again with back-off, for a driver may come later.
+ */
+int gpu_backend_open(struct gpu_backend **ret, struct err *e);
+int gpu_backend_nvml_open(const char *path, struct gpu_backend **ret, struct err *e);
+int gpu_backend_smi_open(const char *program, struct gpu_backend **ret, struct err *e);
+int gpu_backend_sim_open(const char *spec, const char *dir, struct gpu_backend **ret, struct err *e);
+
+/* Also fills seq (counted here), begun_ms, ended_ms, source, is_blind in a foreign pid namespace. */
+int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e);
+void gpu_backend_free(struct gpu_backend *b);
+
+/* /proc facts of the process rows: start, uid, comm, ancestors, session, mark. */
+void gpu_snapshot_fill_procs(struct gpu_snapshot *s);

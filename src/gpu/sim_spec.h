@@ -1,0 +1,22 @@
+/*
+ * "4", "2x80G,1x24G", "1x24000M": what --sim and GPUSTOW_SIM take. N cards of 24576 MiB, or COUNTxSIZE groups joined by
+ * commas. Pure. At least one card, at most GPU_MAX.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "core/gpu.h"
+
+struct sim_spec {
+	uint32_t n;
+	int64_t total_mib[GPU_MAX];
+};
+
+int sim_spec_parse(const char *text, struct sim_spec *ret, struct err *e);
+/*
+ * Where simulated jobs say what they hold: $GPUSTOW_SIM_DIR, else $GPUSCHED_SIM_DIR, else /tmp/gpustow-sim-<uid>. Made
+ * (0700) if it isn't there.
+ */
+int sim_dir(char *ret, size_t size, struct err *e);
+/* The made-up UUID of card i: "GPU-" and a hash of (spec's size list, dir, i), so that one directory is one machine for all its users. */
+void sim_uuid(const char *dir, uint32_t i, char ret[GPU_UUID_LEN]);

@@ -1,0 +1,114 @@
+/*
+ * The journal of a log directory, <log_dir>/journal.jsonl: append-only JSON lines, read by folding (gpusched's section
+ * 11, its records kept shape for shape, and ours beside them). It is the only state of a run; everything else on disk
+ * can be lost. One process appends at a time: the holder of <log_dir>/lock.
+ *
+ * Our records (gpusched 0.4.0 skips lines without "key", and takes an unknown event as "seen nothing new"):
+ *   {"event":"queue","version":1,"queue":ID,"incarnation":N,"time":T}       once, the first of ours; no "key"
+ *   {"event":"epoch","epoch":N,"time":T}                                     each start of a scheduler
+ *   {"key":K,"event":"bind","attempt":A,"token":ID,"root_id":ID,"machine_key":..,"boot_id":..,"gpus":[0],"uuids":[..],"vram":D|null,"log":PATH,"log_offset":N,"time":T}
+ *   {"key":K,"event":"unbind","attempt":A,"why":TEXT}                        it never started; the number isn't used again
+ *   "started" gains "attempt","pid","start_ticks","boot_id","time"; "done" and "oom" gain "attempt","seconds","time","how","log"
+ *   {"key":K,"event":"retry","time":T}                                       a person asked: pending again, attempts kept
+ * Times are ISO 8601 with offset. Order of keys in gpusched's own records: as in the spec, ours behind.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "core/attempt.h"
+#include "core/gpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum job_status {
+	JOB_PENDING, JOB_RUNNING, /* not terminal; running: a "started" or a "bind" is its last word */
+	JOB_OK, JOB_FAILED, JOB_TIMEOUT, JOB_INFEASIBLE, JOB_FAILED_OOM, JOB_CANCELLED,
+};
+const char *job_status_name(enum job_status s); /* the journal's words: "ok", "failed_oom", ... */
+bool job_status_is_terminal(enum job_status s);
+
+struct journal_peak {
+	int32_t gpu;
+	int64_t mib;
+};
+
+/* What is known of a key. Zeroed + numbers as below is a fresh one. Strings are owned by the journal. */
+struct job_record {
+	char key[32];
+	uint64_t no; /* 0: never seen */
+	char *command;
+	int64_t attempts; /* completed ones, as gpusched counts */
+	enum job_status status;
+	bool has_returncode;
+	int64_t returncode;
+	int64_t next_vram; /* the bump of an OOM; -1: none */
+	struct journal_peak *peaks;
+	size_t n_peaks;
+	bool has_util;
+	double avg_util;
+	/* The attempt in flight; attempt == 0: none of ours. */
+	uint32_t attempt;	/* the last number bound */
+	bool is_bound;		/* a bind without unbind, oom, done, interrupted */
+	char token[ID_LEN], root_id[ID_LEN], machine_key[72], boot_id[40];
+	int32_t gpus[GPU_MAX];
+	char uuids[GPU_MAX][GPU_UUID_LEN];
+	uint32_t n_gpus;
+	int64_t bound_vram;	/* -1: undeclared */
+	char *log;
+	int64_t log_offset;
+	bool was_started;	/* a "started" was read since the bind */
+	int64_t pgid;		/* of a "started" record; 0: none */
+	uint64_t start_ticks;	/* 0: gpusched's record, which has none */
+	double seconds;		/* of the last done, < 0 unknown */
+	char time[40];		/* of the last record with one, "" unknown */
+	/* Kept by the run while it's up; the journal doesn't touch it. */
+	void *user;
+};
+
+struct journal;
+
+/* Reads <dirfd>/journal.jsonl (missing: empty), any size, torn or strange lines skipped and counted. Writes nothing. */
+int journal_load(int dirfd, struct journal **ret, struct err *e);
+void journal_free(struct journal *j);
+size_t journal_skipped(const struct journal *j);
+
+const char *journal_queue(const struct journal *j);   /* "" before the first "queue" record */
+uint64_t journal_epoch(const struct journal *j);
+uint64_t journal_incarnation(const struct journal *j);
+uint64_t journal_highest_no(const struct journal *j);
+size_t journal_count(const struct journal *j);
+struct job_record *journal_at(const struct journal *j, size_t i); /* in order of first appearance */
+struct job_record *journal_find(const struct journal *j, const char *key);
+struct job_record *journal_find_no(const struct journal *j, uint64_t no);
+
+/* Opens for appending (0600); repairs a missing last newline; appends "queue" (new id) when there's none, and "epoch" + 1. */
+int journal_open_append(struct journal *j, struct err *e);
+
+/* Each puts a record into memory (folded at once) and into the pending batch; journal_commit writes the batch. */
+struct job_record *journal_seen(struct journal *j, const char *key, const char *command); /* gives the number */
+void journal_bind(struct journal *j, struct job_record *r, const struct job_record *bound); /* attempt, token, ids, gpus, uuids, n_gpus, bound_vram, log, log_offset are taken from bound */
+void journal_unbind(struct journal *j, struct job_record *r, const char *why);
+void journal_started(struct journal *j, struct job_record *r, int64_t pgid, uint64_t start_ticks);
+void journal_interrupted(struct journal *j, struct job_record *r);
+void journal_oom(struct journal *j, struct job_record *r, int64_t next_vram, double seconds);
+struct journal_done {
+	enum job_status status;
+	int64_t returncode;
+	const struct journal_peak *peaks; /* only > 0 */
+	size_t n_peaks;
+	bool has_util;
+	double avg_util;
+	double seconds; /* < 0: none */
+	const char *how; /* end_how_name or NULL */
+};
+void journal_done_record(struct journal *j, struct job_record *r, const struct journal_done *d);
+void journal_retry(struct journal *j, struct job_record *r);
+bool journal_has_batch(const struct journal *j);
+/*
+ * Writes the batch with one write and, if durable, one fdatasync. On failure (a full disk) nothing is lost: the batch stays
+ * in memory, a partly written line is cut off, and the next commit tries all of it again. -ENOSPC etc. with a sentence.
+ */
+int journal_commit(struct journal *j, bool durable, struct err *e);
