@@ -173,6 +173,10 @@ int promise_publish(struct promise *p, const struct promise_row *rows, size_t n,
 		s.rows[i].mib = rows[i].mib;
 		s.rows[i].is_tentative = rows[i].is_tentative;
 	}
+	if (!has && !n) {
+		p->last.n_rows = 0;
+		return 0;
+	}
 	if (has && p->last.n_rows == s.n_rows &&
 		!memcmp(p->last.rows, s.rows, n * sizeof(s.rows[0])))
 		return 0;
