@@ -116,11 +116,13 @@ static void kernel_bus_id(const char *bus_id, char ret[GPU_BUS_LEN])
 
 static void nvml_bus_id(const char *kernel, char ret[GPU_BUS_LEN])
 {
-	size_t domain = strcspn(kernel, ":");
+	size_t domain = strcspn(kernel, ":"), i = 0;
 
-	snprintf(ret, GPU_BUS_LEN, "%.*s%.24s", domain < 8 ? (int)(8 - domain) : 0, "00000000", kernel);
-	for (size_t i = 0; ret[i] != '\0'; i++)
-		ret[i] = (char)toupper((unsigned char)ret[i]);
+	for (; domain < 8; domain++)
+		ret[i++] = '0';
+	for (; *kernel != '\0' && i < GPU_BUS_LEN - 1; kernel++)
+		ret[i++] = (char)toupper((unsigned char)*kernel);
+	ret[i] = '\0';
 }
 
 int32_t nvml_host_numa(const char *host_root, const char *bus_id)
