@@ -371,10 +371,9 @@ static void put_waits(struct buf *out, const struct plan_decision *d, const stru
 		buf_puts(out, "; what is free is promised to another user's jobs");
 		break;
 	case WHY_GUARDED:
-		buf_printf(out, "would delay job %" PRIu64 ", whose place on ", d->guard_id);
-		put_cards(
-			out, &nodes[d->guard_node], name_of(names, d->guard_node), d->guard_cards);
-		buf_puts(out, " is kept");
+		buf_printf(out, "would delay job %" PRIu64 ", whose place is kept", d->guard_id);
+		if (name_of(names, d->best_node))
+			buf_printf(out, " on %s", name_of(names, d->best_node));
 		break;
 	case WHY_JOBS_LIMIT:
 		put_limit(out, job);
