@@ -241,6 +241,12 @@ static size_t span(const char *s, size_t n, bool is_space)
 	uint32_t cp;
 
 	while (at < n) {
+		if ((unsigned char)s[at] > ' ' && (unsigned char)s[at] < 0x80) {
+			if (is_space)
+				break;
+			at++;
+			continue;
+		}
 		size_t len = utf8_decode(s + at, n - at, &cp);
 		if (utf8_is_py_space(cp) != is_space)
 			break;
