@@ -3,6 +3,11 @@
  * optionally "#N" for the N-th passage only, several joined by commas. Compiled in only with -Dfault_points=true (the
  * tests' build); else nothing is left of it.
  *
+ *   agent/fence.c        agent.after-fence                  a queue's fence durable, nothing answered under it
+ *   agent/launch.c       agent.before-claim                 admitted, no claim
+ *   agent/attempts.c     agent.after-claim-before-fork      claimed and answered, no shim
+ *   agent/answer.c       agent.before-ended-report          an end is known, its event isn't sent
+ *   agent/server.c       agent.before-retire                acknowledged and over, nothing retired
  *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
  *                        claim.between-sync-and-rename  [e] durable, not born
  *                        claim.after-rename             [e] born, its name not yet durable; no shim
