@@ -3,7 +3,8 @@
 
 #include "base/cleanup.h"
 
-static int completion_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
+static int completion_exec(
+	const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 	int r;

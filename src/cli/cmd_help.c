@@ -18,7 +18,8 @@ static const struct command *named(const struct program *p, int argc, char **arg
 	if (c)
 		return c;
 	text_put_repr(&q, name.data, name.len < 200 ? name.len : 200);
-	err_set(e, -EINVAL, "there's no command %s; '%s help' lists the commands", buf_str(&q), p->name);
+	err_set(e, -EINVAL, "there's no command %s; '%s help' lists the commands", buf_str(&q),
+		p->name);
 	return NULL;
 }
 

@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;
-extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man, cmd_complete;
+extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
+	cmd_complete;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -73,7 +74,8 @@ static int words_matched(const char *name, int n, char *const *words)
 	return 0;
 }
 
-const struct command *command_find(const struct program *p, int n, char *const *words, int *ret_words)
+const struct command *command_find(
+	const struct program *p, int n, char *const *words, int *ret_words)
 {
 	const struct command *found = NULL;
 	int longest = 0;
@@ -201,13 +203,14 @@ static int check_count(const struct command *c, int argc, char **argv, struct er
 	CLEANUP(buf_done) struct buf q = {0};
 
 	if (argc < c->min_args)
-		return err_set(e, -EINVAL, "%s is missing", c->args && c->args[0] ? c->args : "an argument");
+		return err_set(e, -EINVAL, "%.*s is missing", (int)strcspn(c->args, "."), c->args);
 	if (c->max_args < 0 || argc <= c->max_args)
 		return 0;
 	text_put_repr(&q, argv[c->max_args], strnlen(argv[c->max_args], 200));
 	if (c->max_args == 0)
 		return err_set(e, -EINVAL, "no arguments are taken, but %s was given", buf_str(&q));
-	return err_set(e, -EINVAL, "%s is one argument too many; there's only %s", buf_str(&q), c->args);
+	return err_set(
+		e, -EINVAL, "%s is one argument too many; there's only %s", buf_str(&q), c->args);
 }
 
 static int print_help(const struct program *p, const struct command *c, struct err *e)
@@ -258,7 +261,7 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	return r;
 }
 
-/* Names to suggest: for a first word, first words; below a group, the words that follow its name. */
+/* The command whose first word the user may have meant. */
 static const char *closest_command(const char *word)
 {
 	CLEANUP_FREE const char **names = xcalloc(commands_n, sizeof(*names));
@@ -276,7 +279,8 @@ static int unknown_command(const struct program *p, const char *word)
 	const char *near = closest_command(word[0] == '-' ? word + strspn(word, "-") : word);
 
 	text_put_repr(&q, word, strnlen(word, 200));
-	buf_printf(&text, "%s %s", word[0] == '-' ? "there's no option" : "there's no command", buf_str(&q));
+	buf_printf(&text, "%s %s", word[0] == '-' ? "there's no option" : "there's no command",
+		buf_str(&q));
 	if (near)
 		buf_printf(&text, "; did you mean '%s %s'?", p->name, near);
 	else

@@ -35,7 +35,8 @@ int command_completion(const char *shell, struct buf *out, struct err *e)
 		completion_fish(out);
 	} else {
 		text_put_repr(&q, shell, strnlen(shell, 200));
-		return err_set(e, -EINVAL, "there's completion for bash, zsh and fish, not for %s", buf_str(&q));
+		return err_set(e, -EINVAL, "there's completion for bash, zsh and fish, not for %s",
+			buf_str(&q));
 	}
 	return 0;
 }
@@ -52,7 +53,8 @@ void command_candidates(const struct program *p, int n, char **words, struct buf
 	if (c->defaults)
 		c->defaults(opts);
 	/* Half-typed lines have mistakes; what was understood before them is good enough. */
-	(void)option_parse(c->options, c->abbreviations, n - used, words + used, opts, &first, NULL);
+	(void)option_parse(
+		c->options, c->abbreviations, n - used, words + used, opts, &first, NULL);
 	c->candidates(opts, out);
 	option_done(c->options, opts);
 }

@@ -87,7 +87,8 @@ static void put_command(struct buf *out, const struct command *c)
 	buf_printf(out, "\t\t%s\n", completer(c->complete));
 	put_sub_words(&subs, c->name);
 	if (subs.len)
-		buf_printf(out, "\t\t[[ $1 == */gpusched || $1 == gpusched || $COMP_CWORD -ne 2 ]] || _gpustow_words '%s'\n",
+		buf_printf(out,
+			"\t\t[[ $1 == */gpusched || $1 == gpusched || $COMP_CWORD -ne 2 ]] || _gpustow_words '%s'\n",
 			subs.data);
 	buf_puts(out, "\t\t;;\n");
 }
@@ -147,8 +148,9 @@ void completion_bash(struct buf *out)
 		"\tif [[ ${program##*/} == gpusched ]]; then\n\t\tcmd=run\n\telse\n"
 		"\t\tif ((COMP_CWORD > 2)); then\n\t\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n\t\t\t");
 	put_names(out, true);
-	buf_puts(out, ") cmd=\"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" ;;\n\t\t\tesac\n\t\tfi\n"
-		      "\t\tif [[ -z $cmd ]] && ((COMP_CWORD > 1)); then\n\t\t\tcase ${COMP_WORDS[1]} in\n\t\t\t");
+	buf_puts(out,
+		") cmd=\"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" ;;\n\t\t\tesac\n\t\tfi\n"
+		"\t\tif [[ -z $cmd ]] && ((COMP_CWORD > 1)); then\n\t\t\tcase ${COMP_WORDS[1]} in\n\t\t\t");
 	put_names(out, false);
 	buf_puts(out, ") cmd=${COMP_WORDS[1]} ;;\n\t\t\tesac\n\t\tfi\n\tfi\n\tcase $cmd in\n");
 	for (size_t i = 0; i < commands_n; i++)

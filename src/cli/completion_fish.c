@@ -80,7 +80,9 @@ static void put_word(struct buf *out, const struct command *c)
 
 	if (space) {
 		buf_put(&group, c->name, (size_t)(space - c->name));
-		buf_printf(out, "complete -c gpustow -n \"__gpustow_is_right_behind '%s'\" -a %s -d ", group.data, space + 1);
+		buf_printf(out,
+			"complete -c gpustow -n \"__gpustow_is_right_behind '%s'\" -a %s -d ",
+			group.data, space + 1);
 	} else {
 		buf_printf(out, "complete -c gpustow -n \"__gpustow_is ''\" -f -a %s -d ", c->name);
 	}
@@ -100,36 +102,39 @@ static void put_names(struct buf *out, bool two_words)
 
 static void put_functions(struct buf *out)
 {
-	buf_puts(out, "# fish completion for gpustow, nvidb and gpusched; made by 'gpustow completion fish'\n"
-		      "function __gpustow_command\n"
-		      "\tset -l w (commandline -opc)\n"
-		      "\tif string match -qr '(^|/)gpusched$' -- $w[1]\n\t\techo run\n"
-		      "\telse if set -q w[3]; and contains -- \"$w[2] $w[3]\"");
+	buf_puts(out,
+		"# fish completion for gpustow, nvidb and gpusched; made by 'gpustow completion fish'\n"
+		"function __gpustow_command\n"
+		"\tset -l w (commandline -opc)\n"
+		"\tif string match -qr '(^|/)gpusched$' -- $w[1]\n\t\techo run\n"
+		"\telse if set -q w[3]; and contains -- \"$w[2] $w[3]\"");
 	put_names(out, true);
 	buf_puts(out, "\n\t\techo \"$w[2] $w[3]\"\n"
 		      "\telse if set -q w[2]; and contains -- \"$w[2]\"");
 	put_names(out, false);
-	buf_puts(out, "\n\t\techo \"$w[2]\"\n\telse if set -q w[2]\n\t\techo unknown\n\tend\nend\n\n"
-		      "function __gpustow_is\n"
-		      "\tset -l c (__gpustow_command)\n"
-		      "\ttest \"$c\" = \"$argv[1]\"\nend\n\n"
-		      "function __gpustow_is_right_behind\n"
-		      "\tset -l w (commandline -opc)\n"
-		      "\tnot string match -qr '(^|/)gpusched$' -- $w[1]; and test \"$w[2..-1]\" = \"$argv[1]\"\nend\n\n"
-		      "function __gpustow_jobs\n"
-		      "\tset -l w (commandline -opc)\n"
-		      "\t$w[1] __complete -- $w[2..-1] 2>/dev/null\nend\n\n");
+	buf_puts(out,
+		"\n\t\techo \"$w[2]\"\n\telse if set -q w[2]\n\t\techo unknown\n\tend\nend\n\n"
+		"function __gpustow_is\n"
+		"\tset -l c (__gpustow_command)\n"
+		"\ttest \"$c\" = \"$argv[1]\"\nend\n\n"
+		"function __gpustow_is_right_behind\n"
+		"\tset -l w (commandline -opc)\n"
+		"\tnot string match -qr '(^|/)gpusched$' -- $w[1]; and test \"$w[2..-1]\" = \"$argv[1]\"\nend\n\n"
+		"function __gpustow_jobs\n"
+		"\tset -l w (commandline -opc)\n"
+		"\t$w[1] __complete -- $w[2..-1] 2>/dev/null\nend\n\n");
 }
 
 void completion_fish(struct buf *out)
 {
 	put_functions(out);
-	buf_puts(out, "complete -c gpustow -e\n"
-		      "complete -c nvidb -w gpustow\n"
-		      "complete -c gpusched -w gpustow\n"
-		      "complete -c gpustow -n \"__gpustow_is ''\" -f -s h -l help -d 'show the commands'\n"
-		      "complete -c gpustow -n \"__gpustow_is ''\" -f -l version -d 'show the version'\n"
-		      "complete -c gpustow -n '__gpustow_is unknown' -f\n");
+	buf_puts(out,
+		"complete -c gpustow -e\n"
+		"complete -c nvidb -w gpustow\n"
+		"complete -c gpusched -w gpustow\n"
+		"complete -c gpustow -n \"__gpustow_is ''\" -f -s h -l help -d 'show the commands'\n"
+		"complete -c gpustow -n \"__gpustow_is ''\" -f -l version -d 'show the version'\n"
+		"complete -c gpustow -n '__gpustow_is unknown' -f\n");
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
 			put_word(out, commands[i]);

@@ -30,7 +30,8 @@ static const char *action(enum option_complete kind)
 	return " ";
 }
 
-static void put_spec(struct buf *out, const struct option_spec *o, const char *dashes, const char *name)
+static void put_spec(
+	struct buf *out, const struct option_spec *o, const char *dashes, const char *name)
 {
 	CLEANUP(buf_done) struct buf spec = {0};
 
@@ -68,7 +69,9 @@ static void put_command(struct buf *out, const struct command *c)
 	if (c->max_args != 0) {
 		buf_puts(&rest, "*:");
 		put_plain(&rest, c->args && c->args[0] ? c->args : "argument");
-		buf_printf(&rest, ":%s", strcmp(c->name, "run") == 0 ? "_gpustow_run_argument" : action(c->complete));
+		buf_printf(&rest, ":%s",
+			strcmp(c->name, "run") == 0 ? "_gpustow_run_argument"
+						    : action(c->complete));
 		buf_puts(out, " \\\n\t\t\t");
 		shell_quote(out, rest.data);
 	}
@@ -85,7 +88,8 @@ static void put_names(struct buf *out, const char *group)
 		const char *word = len ? c->name + len + 1 : c->name;
 		CLEANUP(buf_done) struct buf row = {0};
 
-		if (c->is_hidden || strncmp(c->name, group, len) != 0 || (len && c->name[len] != ' ') || strchr(word, ' '))
+		if (c->is_hidden || strncmp(c->name, group, len) != 0 ||
+			(len && c->name[len] != ' ') || strchr(word, ' '))
 			continue;
 		buf_printf(&row, "%s:%s", word, c->summary);
 		buf_puts(out, "\n\t\t");
@@ -109,20 +113,22 @@ static void put_patterns(struct buf *out, bool two_words)
 
 static void put_head(struct buf *out)
 {
-	buf_puts(out, "#compdef gpustow nvidb gpusched\n"
-		      "# zsh completion for gpustow, nvidb and gpusched; made by 'gpustow completion zsh'\n\n"
-		      "_gpustow_jobs()\n{\n"
-		      "\tlocal -a jobs\n"
-		      "\tlocal line\n"
-		      "\tfor line in \"${(@f)$(\"$gpustow_words[1]\" __complete -- \"${(@)gpustow_words[2,gpustow_current-1]}\" 2>/dev/null)}\"; do\n"
-		      "\t\t[[ -n $line ]] && jobs+=(\"${line%%$'\\t'*}:${line#*$'\\t'}\")\n"
-		      "\tdone\n"
-		      "\t_describe job jobs\n}\n\n"
-		      "_gpustow_run_argument()\n{\n"
-		      "\tlocal -a commands=(");
+	buf_puts(out,
+		"#compdef gpustow nvidb gpusched\n"
+		"# zsh completion for gpustow, nvidb and gpusched; made by 'gpustow completion zsh'\n\n"
+		"_gpustow_jobs()\n{\n"
+		"\tlocal -a jobs\n"
+		"\tlocal line\n"
+		"\tfor line in \"${(@f)$(\"$gpustow_words[1]\" __complete -- \"${(@)gpustow_words[2,gpustow_current-1]}\" 2>/dev/null)}\"; do\n"
+		"\t\t[[ -n $line ]] && jobs+=(\"${line%%$'\\t'*}:${line#*$'\\t'}\")\n"
+		"\tdone\n"
+		"\t_describe job jobs\n}\n\n"
+		"_gpustow_run_argument()\n{\n"
+		"\tlocal -a commands=(");
 	put_names(out, "run");
-	buf_puts(out, "\t[[ ${gpustow_words[1]:t} == gpusched ]] || ((gpustow_current != 3)) || _describe command commands\n"
-		      "\t_files\n}\n\n");
+	buf_puts(out,
+		"\t[[ ${gpustow_words[1]:t} == gpusched ]] || ((gpustow_current != 3)) || _describe command commands\n"
+		"\t_files\n}\n\n");
 }
 
 void completion_zsh(struct buf *out)
@@ -134,11 +140,13 @@ void completion_zsh(struct buf *out)
 		      "\tlocal -a gpustow_words=(\"${(@)words}\")\n"
 		      "\tlocal -a commands=(");
 	put_names(out, "");
-	buf_puts(out, "\tif [[ ${words[1]:t} == gpusched ]]; then\n\t\tcmd=run\n\telse\n"
-		      "\t\tif ((CURRENT > 3)); then\n\t\t\tcase \"$words[2] $words[3]\" in\n\t\t\t");
+	buf_puts(out,
+		"\tif [[ ${words[1]:t} == gpusched ]]; then\n\t\tcmd=run\n\telse\n"
+		"\t\tif ((CURRENT > 3)); then\n\t\t\tcase \"$words[2] $words[3]\" in\n\t\t\t");
 	put_patterns(out, true);
-	buf_puts(out, ") cmd=\"$words[2] $words[3]\" depth=2 ;;\n\t\t\tesac\n\t\tfi\n"
-		      "\t\tif [[ -z $cmd ]] && ((CURRENT > 2)); then\n\t\t\tcase $words[2] in\n\t\t\t");
+	buf_puts(out,
+		") cmd=\"$words[2] $words[3]\" depth=2 ;;\n\t\t\tesac\n\t\tfi\n"
+		"\t\tif [[ -z $cmd ]] && ((CURRENT > 2)); then\n\t\t\tcase $words[2] in\n\t\t\t");
 	put_patterns(out, false);
 	buf_puts(out, ") cmd=$words[2] depth=1 ;;\n\t\t\tesac\n\t\tfi\n\tfi\n"
 		      "\twords=(\"$words[1]\" \"${(@)words[depth+2,-1]}\")\n"
@@ -147,10 +155,11 @@ void completion_zsh(struct buf *out)
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
 			put_command(out, commands[i]);
-	buf_puts(out, "\t*)\n\t\t((CURRENT == 2)) || return 1\n"
-		      "\t\t_describe command commands\n"
-		      "\t\t_arguments '--help[show the commands]' '--version[show the version]'\n"
-		      "\t\t;;\n\tesac\n}\n\n"
-		      "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n\t_gpustow \"$@\"\nelse\n"
-		      "\tcompdef _gpustow gpustow nvidb gpusched\nfi\n");
+	buf_puts(out,
+		"\t*)\n\t\t((CURRENT == 2)) || return 1\n"
+		"\t\t_describe command commands\n"
+		"\t\t_arguments '--help[show the commands]' '--version[show the version]'\n"
+		"\t\t;;\n\tesac\n}\n\n"
+		"if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n\t_gpustow \"$@\"\nelse\n"
+		"\tcompdef _gpustow gpustow nvidb gpusched\nfi\n");
 }

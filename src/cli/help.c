@@ -157,5 +157,6 @@ void command_overview(const struct program *p, struct buf *out)
 			buf_printf(&left, " %s", c->args);
 		put_row(out, buf_str(&left), c->summary);
 	}
-	buf_printf(out, "\n'%s help COMMAND' or '%s COMMAND --help' says what a command takes.\n", p->name, p->name);
+	buf_printf(out, "\n'%s help COMMAND' or '%s COMMAND --help' says what a command takes.\n",
+		p->name, p->name);
 }

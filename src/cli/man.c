@@ -46,15 +46,29 @@ static void put_head(struct buf *out, const struct command *c, const char *summa
 	CLEANUP(buf_done) struct buf page = {0};
 
 	put_page_name(&page, c);
-	buf_printf(out, "%s(1) \"gpustow " GPUSTOW_VERSION "\"\n\n# NAME\n\n%s - ", buf_str(&page), buf_str(&page));
+	buf_printf(out, "%s(1) \"gpustow " GPUSTOW_VERSION "\"\n\n# NAME\n\n%s - ", buf_str(&page),
+		buf_str(&page));
 	put_text(out, summary);
 	buf_puts(out, "\n\n# SYNOPSIS\n\n");
 }
 
+/* Lines; those that begin with blanks are shown as they are. */
 static void put_paragraphs(struct buf *out, const char *text)
 {
-	put_text(out, text);
-	buf_puts(out, "\n\n");
+	while (*text) {
+		size_t len = strcspn(text, "\n");
+		bool is_literal = text[0] == ' ';
+
+		if (is_literal)
+			buf_puts(out, "\n```\n");
+		if (is_literal)
+			buf_put(out, text, len);
+		else
+			put_escaped(out, text, len);
+		buf_puts(out, is_literal ? "\n```\n\n" : "\n");
+		text += len + (text[len] == '\n');
+	}
+	buf_putc(out, '\n');
 }
 
 static void put_option(struct buf *out, const struct option_spec *o)
@@ -97,7 +111,8 @@ static void put_see_also(struct buf *out, const struct command *c)
 		if (other == c || other->is_hidden)
 			continue;
 		/* A command's page names its own group, the main page everything. */
-		if (c && !(strncmp(other->name, c->name, group) == 0 && strcspn(other->name, " ") == group))
+		if (c && !(strncmp(other->name, c->name, group) == 0 &&
+				 strcspn(other->name, " ") == group))
 			continue;
 		buf_puts(out, shown++ ? ", *" : "*");
 		put_page_name(out, other);
@@ -135,10 +150,11 @@ static void put_command_page(const struct command *c, struct buf *out)
 static void put_main_page(struct buf *out)
 {
 	put_head(out, NULL, "GPUs for people who share them");
-	buf_puts(out, "*gpustow* _COMMAND_ \\[options\\] \\[arguments\\]\n\n# DESCRIPTION\n\n"
-		      "*gpustow* queues shell commands onto GPUs by memory, so that several share a card and none of\n"
-		      "them runs out. Started under the name *gpusched* it's *gpustow run*, and its first plain\n"
-		      "argument is the jobs file; under the name *nvidb* it takes the same commands.\n\n# COMMANDS\n\n");
+	buf_puts(out,
+		"*gpustow* _COMMAND_ \\[options\\] \\[arguments\\]\n\n# DESCRIPTION\n\n"
+		"*gpustow* queues shell commands onto GPUs by memory, so that several share a card and none of\n"
+		"them runs out. Started under the name *gpusched* it's *gpustow run*, and its first plain\n"
+		"argument is the jobs file; under the name *nvidb* it takes the same commands.\n\n# COMMANDS\n\n");
 	for (size_t i = 0; i < commands_n; i++) {
 		const struct command *c = commands[i];
 
@@ -153,10 +169,11 @@ static void put_main_page(struct buf *out)
 		put_text(out, c->summary);
 		buf_puts(out, "\n\n");
 	}
-	buf_puts(out, "# EXIT STATUS\n\n*0*\n\tsuccess\n\n*1*\n\tfailure; one sentence on standard error says why\n\n"
-		      "*2*\n\ta mistake in the command line or in a file it names\n\n"
-		      "A command with other codes says so on its own page.\n\n"
-		      "# ENVIRONMENT\n\n*NO\\_COLOR*\n\tset and not empty: no colours\n\n");
+	buf_puts(out,
+		"# EXIT STATUS\n\n*0*\n\tsuccess\n\n*1*\n\tfailure; one sentence on standard error says why\n\n"
+		"*2*\n\ta mistake in the command line or in a file it names\n\n"
+		"A command with other codes says so on its own page.\n\n"
+		"# ENVIRONMENT\n\n*NO\\_COLOR*\n\tset and not empty: no colours\n\n");
 	put_see_also(out, NULL);
 }
 

@@ -72,7 +72,8 @@ static int bad_value(struct parse *p, const struct option_spec *o, const char *v
 	CLEANUP(buf_done) struct buf q = {0}, bounds = {0};
 
 	put_bounds(&bounds, o);
-	return err_set(p->e, -EINVAL, "--%s takes %s, not %s", o->name, buf_str(&bounds), quoted(&q, value));
+	return err_set(p->e, -EINVAL, "--%s takes %s, not %s", o->name, buf_str(&bounds),
+		quoted(&q, value));
 }
 
 static bool is_within(const struct option_spec *o, double v)
@@ -142,8 +143,10 @@ static int unknown(struct parse *p, const char *word, const char *name)
 	}
 	near = text_closest(name, names, n);
 	if (near)
-		return err_set(p->e, -EINVAL, "unknown option %s; did you mean --%s?", quoted(&q, word), near);
-	return err_set(p->e, -EINVAL, "unknown option %s; --help lists the options", quoted(&q, word));
+		return err_set(p->e, -EINVAL, "unknown option %s; did you mean --%s?",
+			quoted(&q, word), near);
+	return err_set(
+		p->e, -EINVAL, "unknown option %s; --help lists the options", quoted(&q, word));
 }
 
 static int ambiguous(struct parse *p, const char *word, const char *name)
@@ -154,11 +157,13 @@ static int ambiguous(struct parse *p, const char *word, const char *name)
 	for (size_t i = 0; (o = option_at(p->specs, i)); i++)
 		if (!o->is_hidden && strncmp(o->name, name, strlen(name)) == 0)
 			buf_printf(&could, "%s--%s", could.len ? " or " : "", o->name);
-	return err_set(p->e, -EINVAL, "option %s isn't clear: it could be %s", quoted(&q, word), buf_str(&could));
+	return err_set(p->e, -EINVAL, "option %s isn't clear: it could be %s", quoted(&q, word),
+		buf_str(&could));
 }
 
 /* The option a long name means; 0, or the error. An exact name wins over abbreviations; hidden ones aren't abbreviated. */
-static int find_long(struct parse *p, const char *word, const char *name, const struct option_spec **ret)
+static int find_long(
+	struct parse *p, const char *word, const char *name, const struct option_spec **ret)
 {
 	const struct option_spec *o, *found = NULL;
 	size_t n = 0, len = strlen(name);
@@ -193,7 +198,8 @@ static const char *next_value(struct parse *p, const struct option_spec *o, int 
 static int parse_long(struct parse *p, const char *word)
 {
 	const char *equals = strchr(word, '='), *value = NULL;
-	CLEANUP_FREE char *name = xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+	CLEANUP_FREE char *name =
+		xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
 	CLEANUP_FREE char *shown = xasprintf("--%s", name);
 	const struct option_spec *o;
 	int r = find_long(p, shown, name, &o);
@@ -266,8 +272,8 @@ static int parse_words(struct parse *p, char **used, int *n_used, char **plain, 
 	return 0;
 }
 
-int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv, void *opts,
-	int *ret_first, struct err *e)
+int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e)
 {
 	struct parse p = {.specs = specs,
 		.abbreviations = abbreviations,

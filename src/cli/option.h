@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 enum option_kind {
-	OPTION_FLAG,   /* bool */
-	OPTION_TEXT,   /* const char *, not copied */
-	OPTION_INT,    /* int64_t, within min..max */
-	OPTION_REAL,   /* double, within min..max, never NaN */
-	OPTION_LIST,   /* struct option_list: each use adds one */
+	OPTION_FLAG, /* bool */
+	OPTION_TEXT, /* const char *, not copied */
+	OPTION_INT, /* int64_t, within min..max */
+	OPTION_REAL, /* double, within min..max, never NaN */
+	OPTION_LIST, /* struct option_list: each use adds one */
 };
 
 /* What a shell may complete after the option, or for the argument. */
@@ -30,7 +30,7 @@ struct option_list {
 struct option_spec {
 	char letter; /* 0: none */
 	const char *name; /* without "--" */
-	const char *arg;  /* placeholder "MIB", NULL for a flag */
+	const char *arg; /* placeholder "MIB", NULL for a flag */
 	enum option_kind kind;
 	size_t offset; /* of the member in the command's options struct */
 	double min, max; /* OPTION_INT, OPTION_REAL: both 0 is no bound; max INFINITY: none above */
@@ -39,9 +39,9 @@ struct option_spec {
 	bool is_hidden;
 };
 
-#define OPTION_SPEC_END                                                                            \
-	{                                                                                          \
-		.name = NULL                                                                       \
+#define OPTION_SPEC_END \
+	{ \
+		.name = NULL \
 	}
 
 enum { OPTION_HELP = 1, OPTION_VERSION = 2 };
@@ -52,7 +52,8 @@ enum { OPTION_HELP = 1, OPTION_VERSION = 2 };
  * when --help or --version was asked for, -EINVAL with a sentence (unknown option: the closest name is suggested; bad
  * value: option, value and what would be right). Every command has -h/--help and --version without naming them.
  */
-int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv, void *opts, int *ret_first, struct err *e);
+int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e);
 /* Frees the lists in *opts. */
 void option_done(const struct option_spec *specs, void *opts);
 
