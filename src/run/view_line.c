@@ -229,10 +229,21 @@ static bool went_well(const struct view_job *j)
 	return j->status && strcmp(j->status, "ok") == 0;
 }
 
+/* The journal's verdicts "over" and "under" speak of the use, which people read the wrong way round. */
+static const char *done_words(const struct view_job *j)
+{
+	const char *word = j->verdict ? j->verdict : j->status ? j->status : "ended";
+
+	if (strcmp(word, "over") == 0)
+		return "ok, declared too little";
+	if (strcmp(word, "under") == 0)
+		return "ok, declared too much";
+	return strcmp(word, "unattributed") == 0 ? "ok, never seen on a card" : word;
+}
+
 void view_line_done(const struct view_job *j, const struct row_style *style, struct buf *out)
 {
-	CLEANUP(buf_done) struct buf better = {0}, time = {0};
-	const char *word = j->verdict ? j->verdict : j->status ? j->status : "ended";
+	CLEANUP(buf_done) struct buf time = {0};
 	struct row r;
 
 	row_begin(&r, style, out);
@@ -241,17 +252,15 @@ void view_line_done(const struct view_job *j, const struct row_style *style, str
 	else
 		row_either(&r, ROW_RED, "✗ ", "x ");
 	put_job_name(&r, j);
-	row_printf(&r, ROW_PLAIN, " %s", word);
+	row_printf(&r, ROW_PLAIN, " %s", done_words(j));
 	if (j->has_returncode)
 		row_printf(&r, ROW_PLAIN, " (exit %lld)", (long long)j->returncode);
 	if (j->seconds >= 0 && j->seconds < 1e12) {
 		text_put_duration(&time, (int64_t)(j->seconds * 1000));
 		row_printf(&r, ROW_PLAIN, " after %s", time.data);
 	}
-	if (j->suggested_mib >= 0) {
-		text_put_mib(&better, j->suggested_mib);
-		row_printf(&r, ROW_AMBER, ", better vram=%s", better.data);
-	}
+	if (j->suggested_mib >= 0)
+		row_printf(&r, ROW_AMBER, ", try vram=%lld", (long long)j->suggested_mib);
 	put_command(&r, j);
 	row_end(&r);
 }
