@@ -153,6 +153,13 @@ int command_print(const struct buf *out, struct err *e)
 	return 0;
 }
 
+bool command_wants_color(int fd)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
 /* What was printed counts only once it has arrived: a full disk may tell at the flush, a network disk at the close. */
 static int check_stdout(struct err *e)
 {

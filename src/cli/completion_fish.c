@@ -1,4 +1,7 @@
-/* The fish script: one line an option, each under the condition that its command is the one typed. */
+/*
+ * The fish script: one line an option, each under the condition that its command is the one typed. gpusched has lines of its
+ * own: a wrapped command (complete -w) doesn't see the name it was called by.
+ */
 #include "cli/completion.h"
 
 #include "base/cleanup.h"
@@ -23,7 +26,7 @@ static void put_condition(struct buf *out, const char *name)
 
 	buf_puts(&test, "__gpustow_is ");
 	put_quoted(&test, name);
-	buf_puts(out, "complete -c gpustow -n ");
+	buf_puts(out, "\tcomplete -c $__gpustow_program -n ");
 	put_quoted(out, test.data);
 }
 
@@ -45,9 +48,8 @@ static void put_argument(struct buf *out, enum option_complete kind)
 	}
 }
 
-static void put_option(struct buf *out, const struct command *c, const struct option_spec *o)
+static void put_option(struct buf *out, const struct option_spec *o)
 {
-	put_condition(out, c->name);
 	if (o->letter)
 		buf_printf(out, " -s %c", o->letter);
 	buf_printf(out, " -l %s", o->name);
@@ -60,14 +62,24 @@ static void put_option(struct buf *out, const struct command *c, const struct op
 	buf_putc(out, '\n');
 }
 
-static void put_command(struct buf *out, const struct command *c)
+/* name NULL: for gpusched, which is one command. */
+static void put_command(struct buf *out, const struct command *c, const char *name)
 {
 	const struct option_spec *o;
 
-	for (size_t i = 0; (o = option_at(c->options, i)); i++)
-		if (!o->is_hidden)
-			put_option(out, c, o);
-	put_condition(out, c->name);
+	for (size_t i = 0; (o = option_at(c->options, i)); i++) {
+		if (o->is_hidden)
+			continue;
+		if (name)
+			put_condition(out, name);
+		else
+			buf_puts(out, "complete -c gpusched");
+		put_option(out, o);
+	}
+	if (name)
+		put_condition(out, name);
+	else
+		buf_puts(out, "complete -c gpusched");
 	put_argument(out, c->complete);
 	buf_putc(out, '\n');
 }
@@ -81,10 +93,12 @@ static void put_word(struct buf *out, const struct command *c)
 	if (space) {
 		buf_put(&group, c->name, (size_t)(space - c->name));
 		buf_printf(out,
-			"complete -c gpustow -n \"__gpustow_is_right_behind '%s'\" -a %s -d ",
+			"\tcomplete -c $__gpustow_program -n \"__gpustow_is_right_behind '%s'\" -a %s -d ",
 			group.data, space + 1);
 	} else {
-		buf_printf(out, "complete -c gpustow -n \"__gpustow_is ''\" -f -a %s -d ", c->name);
+		buf_printf(out,
+			"\tcomplete -c $__gpustow_program -n \"__gpustow_is ''\" -f -a %s -d ",
+			c->name);
 	}
 	put_quoted(out, c->summary);
 	buf_putc(out, '\n');
@@ -106,8 +120,7 @@ static void put_functions(struct buf *out)
 		"# fish completion for gpustow, nvidb and gpusched; made by 'gpustow completion fish'\n"
 		"function __gpustow_command\n"
 		"\tset -l w (commandline -opc)\n"
-		"\tif string match -qr '(^|/)gpusched$' -- $w[1]\n\t\techo run\n"
-		"\telse if set -q w[3]; and contains -- \"$w[2] $w[3]\"");
+		"\tif set -q w[3]; and contains -- \"$w[2] $w[3]\"");
 	put_names(out, true);
 	buf_puts(out, "\n\t\techo \"$w[2] $w[3]\"\n"
 		      "\telse if set -q w[2]; and contains -- \"$w[2]\"");
@@ -119,7 +132,7 @@ static void put_functions(struct buf *out)
 		"\ttest \"$c\" = \"$argv[1]\"\nend\n\n"
 		"function __gpustow_is_right_behind\n"
 		"\tset -l w (commandline -opc)\n"
-		"\tnot string match -qr '(^|/)gpusched$' -- $w[1]; and test \"$w[2..-1]\" = \"$argv[1]\"\nend\n\n"
+		"\ttest \"$w[2..-1]\" = \"$argv[1]\"\nend\n\n"
 		"function __gpustow_jobs\n"
 		"\tset -l w (commandline -opc)\n"
 		"\t$w[1] __complete -- $w[2..-1] 2>/dev/null\nend\n\n");
@@ -128,17 +141,19 @@ static void put_functions(struct buf *out)
 void completion_fish(struct buf *out)
 {
 	put_functions(out);
+	buf_puts(out, "complete -c gpusched -e\n");
+	put_command(out, command_named("run"), NULL);
 	buf_puts(out,
-		"complete -c gpustow -e\n"
-		"complete -c nvidb -w gpustow\n"
-		"complete -c gpusched -w gpustow\n"
-		"complete -c gpustow -n \"__gpustow_is ''\" -f -s h -l help -d 'show the commands'\n"
-		"complete -c gpustow -n \"__gpustow_is ''\" -f -l version -d 'show the version'\n"
-		"complete -c gpustow -n '__gpustow_is unknown' -f\n");
+		"\nfor __gpustow_program in gpustow nvidb\n"
+		"\tcomplete -c $__gpustow_program -e\n"
+		"\tcomplete -c $__gpustow_program -n \"__gpustow_is ''\" -f -s h -l help -d 'show the commands'\n"
+		"\tcomplete -c $__gpustow_program -n \"__gpustow_is ''\" -f -l version -d 'show the version'\n"
+		"\tcomplete -c $__gpustow_program -n '__gpustow_is unknown' -f\n");
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
 			put_word(out, commands[i]);
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
-			put_command(out, commands[i]);
+			put_command(out, commands[i], commands[i]->name);
+	buf_puts(out, "end\nset -e __gpustow_program\n");
 }
