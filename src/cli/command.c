@@ -163,14 +163,12 @@ bool command_wants_color(int fd)
 /* What was printed counts only once it has arrived: a full disk may tell at the flush, a network disk at the close. */
 static int check_stdout(struct err *e)
 {
-	int fd, r = 0;
+	int fd;
 
 	if (fflush(stdout) != 0)
-		r = -errno;
-	else if (ferror(stdout))
-		r = -EIO;
-	if (r < 0)
-		return err_sys(e, r, "cannot write to standard output");
+		return err_sys(e, -errno, "cannot write to standard output");
+	if (ferror(stdout))
+		return err_set(e, -EIO, "not all of the output reached standard output");
 	fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (fd >= 0 && close(fd) < 0 && errno != EINTR)
 		return err_sys(e, -errno, "cannot write to standard output");

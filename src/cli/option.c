@@ -92,7 +92,7 @@ static int store_number(struct parse *p, const struct option_spec *o, const char
 		memcpy(p->opts + o->offset, &whole, sizeof(whole));
 		return 0;
 	}
-	if (parse_double(value, &real) < 0 || !isfinite(real) || !is_within(o, real))
+	if (parse_double(value, &real) < 0 || !is_within(o, real))
 		return bad_value(p, o, value);
 	memcpy(p->opts + o->offset, &real, sizeof(real));
 	return 0;

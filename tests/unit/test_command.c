@@ -256,8 +256,13 @@ static void stdout_gone(void **state)
 
 static int with_closed_stdout(const void *arg)
 {
+	int code, fd;
+
 	close(STDOUT_FILENO);
-	return call_main(arg);
+	code = call_main(arg);
+	/* What is opened later must not become the new stdout, and be printed into. */
+	fd = open("/dev/null", O_RDONLY);
+	return fd > STDERR_FILENO ? code : 99;
 }
 
 static void stdout_closed(void **state)
