@@ -201,7 +201,7 @@ static int parse_long(struct parse *p, const char *word)
 	CLEANUP_FREE char *name =
 		xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
 	CLEANUP_FREE char *shown = xasprintf("--%s", name);
-	const struct option_spec *o;
+	const struct option_spec *o = NULL;
 	int r = find_long(p, shown, name, &o);
 
 	if (r < 0)
