@@ -10,7 +10,6 @@
 #include "base/text.h"
 
 #include <fcntl.h>
-#include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -183,14 +182,6 @@ static void open_missing_fds(void)
 			(void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* Widths are those of the terminal's own alphabet; one that isn't UTF-8 still gets right widths. */
-static void set_locale(void)
-{
-	setlocale(LC_CTYPE, "");
-	if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
-		setlocale(LC_CTYPE, "C.UTF-8");
-}
-
 static int usage_error(const struct program *p, const struct command *c, const struct err *e)
 {
 	CLEANUP(buf_done) struct buf usage = {0}, who = {0};
@@ -259,7 +250,7 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		r = usage_error(p, c, &e);
 	} else {
 		if (c->needs_locale)
-			set_locale();
+			setlocale(LC_CTYPE, "");
 		r = finish(p, c->exec(p, opts, argc - first, argv + first, &e), &e);
 	}
 	option_done(c->options, opts);
