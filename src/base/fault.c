@@ -56,7 +56,7 @@ static int strike(const char *action)
 /* May it strike? With a directory only the first of all processes may. */
 static bool take_turn(const char *name)
 {
-	const char *dir = getenv("GPUSTOW_FAULT_DIR");
+	const char *dir = getenv("GPUSTOW_TEST_FAULT_DIR");
 	char path[1024];
 	int fd;
 

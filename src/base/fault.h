@@ -1,6 +1,6 @@
 /*
  * Named points at which the fault suite strikes: GPUSTOW_FAULT="shim.before-ended:kill" (or ":stop", ":exit", ":enospc"),
- * optionally "#N" for the N-th passage of a process only, several joined by commas. With GPUSTOW_FAULT_DIR each entry
+ * optionally "#N" for the N-th passage of a process only, several joined by commas. With GPUSTOW_TEST_FAULT_DIR each entry
  * strikes once among all processes that share it: who makes the file of the point's name there strikes, and the file
  * stays as the proof. Compiled in only with -Dfault_points=true (the tests' build); else nothing is left of it.
  *
