@@ -2,6 +2,21 @@
  * Named points at which the fault suite strikes: GPUSTOW_FAULT="shim.before-ended:kill" (or ":stop", ":exit", ":enospc"),
  * optionally "#N" for the N-th passage only, several joined by commas. Compiled in only with -Dfault_points=true (the
  * tests' build); else nothing is left of it.
+ *
+ *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
+ *                        claim.between-sync-and-rename  [e] durable, not born
+ *                        claim.after-rename             [e] born, its name not yet durable; no shim
+ *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
+ *   agent/retired.c      claim.before-retire            [e] acknowledged, no line
+ *                        claim.after-retired-line           line durable, claim still there
+ *   agent/shim.c         shim.before-lock                   forked, no right yet
+ *                        shim.after-lock                    the right to start, nothing done
+ *                        shim.before-started            [e] leader held at its pipe, nothing on record
+ *                        shim.between-started-and-exec      on record, leader still held
+ *                        shim.before-ended              [e] the job has ended, nothing on record
+ *                        shim.after-ended-before-ring       on record, nobody told
+ *
+ * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */
 #pragma once
 
