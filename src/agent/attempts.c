@@ -101,7 +101,7 @@ bool attempt_is_live(const struct attempt *a)
 	return a->rec.state != ATTEMPT_ENDED || a->is_watched;
 }
 
-static int read_spec(struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e)
+int attempts_read_spec(const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e)
 {
 	CLEANUP_CLOSE int fd = claim_open(t->root, &a->name);
 
@@ -118,7 +118,7 @@ int attempts_start(struct attempts *t, struct attempt *a, const struct claim_spe
 
 	a->wants_start = true;
 	if (!s) {
-		r = read_spec(t, a, &own, e);
+		r = attempts_read_spec(t, a, &own, e);
 		if (r)
 			return r;
 	}

@@ -73,6 +73,8 @@ int attempts_load(struct attempts *t, int64_t now_ms, struct err *e);
 struct attempt *attempts_find(const struct attempts *t, const struct attempt_name *n);
 /* A claim that was made just now. The table owns the result. */
 struct attempt *attempts_add(struct attempts *t, const struct claim_spec *s);
+/* The whole spec, from the claim. */
+int attempts_read_spec(const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e);
 /* Forks its shim. The spec is read from the claim when NULL. */
 int attempts_start(struct attempts *t, struct attempt *a, const struct claim_spec *s, struct err *e);
 void attempts_remove(struct attempts *t, struct attempt *a);

@@ -110,7 +110,10 @@ void attribute(const struct gpu_snapshot *s, const struct attempts *t, struct at
 	size_t n = collect(t, anchors);
 
 	for (uint32_t i = 0; i < s->n_procs; i++) {
-		const struct attempt *a = owner_of(&s->procs[i], t, anchors, n);
+		uint32_t card = s->procs[i].card;
+		bool is_blind = card < s->n_cards && s->cards[card].is_blind;
+		/* Pids of a blind card may be another namespace's, and mean other processes here. */
+		const struct attempt *a = is_blind ? NULL : owner_of(&s->procs[i], t, anchors, n);
 
 		ret_owner[i] = a ? a->name : (struct attempt_name){0};
 	}

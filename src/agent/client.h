@@ -33,6 +33,7 @@ struct client {
 	int fd;
 	bool has_hello;
 	bool is_closing; /* what's written goes out, nothing more is read */
+	bool has_left;	 /* the peer has closed, and a command of it still waits */
 	bool is_dead;	 /* to be freed at the end of the turn */
 	char who[80];
 	char queue[ID_LEN]; /* "" for one that only watches */

@@ -111,6 +111,13 @@ static void add_held(struct ledger *l, struct attempts *t)
 				t->items[i]->cards[k].peak_mib = t->items[i]->cards[k].held_mib;
 }
 
+static bool is_on_blind_card(const struct ledger *l, uint32_t proc)
+{
+	uint32_t card = l->snap.procs[proc].card;
+
+	return card < l->snap.n_cards && l->snap.cards[card].is_blind;
+}
+
 void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap, uint64_t number)
 {
 	uint8_t *own;
@@ -132,8 +139,9 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	clear_held(l, t);
 	add_held(l, t);
 	own = xcalloc(l->snap.n_procs + 1, 1);
+	/* Rows of a blind card may bear pids of another namespace: no peak can be told ours or foreign there. */
 	for (uint32_t i = 0; i < l->snap.n_procs; i++)
-		own[i] = is_owned(l, i);
+		own[i] = is_owned(l, i) || is_on_blind_card(l, i);
 	track_update(l->track, &l->snap, own);
 	free(own);
 }

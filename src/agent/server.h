@@ -22,7 +22,7 @@ struct agent {
 	struct root root;
 	char machine_key[65];
 	int64_t now_ms; /* read once a turn */
-	int lock_fd, listen_fd, bell_fd, signal_fd, log_fd;
+	int lock_fd, listen_fd, bell_fd, signal_fd;
 	struct sys_stat socket_id; /* of the socket's name: another one there means that we're forgotten */
 	struct attempts attempts;
 	struct fences fences;
@@ -46,6 +46,7 @@ struct agent {
 struct agent_options {
 	sampler_open_fn *open_gpu;
 	const char *promise_dir;
+	const char *agent_exe; /* what a shim starts when it finds no agent; NULL: nothing */
 	int64_t idle_ms; /* 0: $GPUSTOW_AGENT_IDLE, else 60 s */
 };
 
@@ -63,7 +64,10 @@ struct client *agent_find_client(const struct agent *a, uint64_t id);
 struct client *agent_commander(const struct agent *a, const char *queue);
 /* A sample as soon as there's a new one; returns the request's number. */
 uint64_t agent_ask_sample(struct agent *a);
-/* Retires what is over, soon and together. */
+/* An attempt changed (attempts.h); arg is the agent. */
+void agent_attempt_changed(void *arg, struct attempt *at);
+/* Retires what is over: soon and together, or at once. */
 void agent_retire_soon(struct agent *a);
+void agent_retire(struct agent *a);
 /* One line into the root's log, bounded. */
 void agent_log(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
