@@ -203,14 +203,13 @@ const struct command cmd_run_status = {
 
 const struct command cmd_run_why = {
 	.name = "run why",
-	.args = "JOB...",
+	.args = "[JOB...]",
 	.summary = "say why a job waits, or how it ended",
-	.about = "JOB is a number or the line's name=.",
-	.examples = "$ gpustow run why 12",
+	.about = "JOB is a number or the line's name=. Without one: every job that waits.",
+	.examples = "$ gpustow run why\n$ gpustow run why 12",
 	.options = control_specs,
 	.options_size = sizeof(struct run_control_options),
 	.defaults = control_defaults,
-	.min_args = 1,
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.needs_locale = true,

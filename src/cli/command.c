@@ -10,7 +10,6 @@
 #include "base/text.h"
 
 #include <fcntl.h>
-#include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -163,14 +162,12 @@ bool command_wants_color(int fd)
 /* What was printed counts only once it has arrived: a full disk may tell at the flush, a network disk at the close. */
 static int check_stdout(struct err *e)
 {
-	int fd, r = 0;
+	int fd;
 
 	if (fflush(stdout) != 0)
-		r = -errno;
-	else if (ferror(stdout))
-		r = -EIO;
-	if (r < 0)
-		return err_sys(e, r, "cannot write to standard output");
+		return err_sys(e, -errno, "cannot write to standard output");
+	if (ferror(stdout))
+		return err_set(e, -EIO, "not all of the output reached standard output");
 	fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (fd >= 0 && close(fd) < 0 && errno != EINTR)
 		return err_sys(e, -errno, "cannot write to standard output");
@@ -183,14 +180,6 @@ static void open_missing_fds(void)
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
 			(void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
-}
-
-/* Widths are those of the terminal's own alphabet; one that isn't UTF-8 still gets right widths. */
-static void set_locale(void)
-{
-	setlocale(LC_CTYPE, "");
-	if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
-		setlocale(LC_CTYPE, "C.UTF-8");
 }
 
 static int usage_error(const struct program *p, const struct command *c, const struct err *e)
@@ -261,7 +250,7 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		r = usage_error(p, c, &e);
 	} else {
 		if (c->needs_locale)
-			set_locale();
+			setlocale(LC_CTYPE, "");
 		r = finish(p, c->exec(p, opts, argc - first, argv + first, &e), &e);
 	}
 	option_done(c->options, opts);

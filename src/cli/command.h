@@ -33,7 +33,7 @@ struct command {
 	bool abbreviations;
 	enum option_complete complete; /* of its arguments */
 	bool is_hidden;
-	bool needs_locale; /* it measures text for a terminal: LC_CTYPE is set before it runs */
+	bool needs_locale; /* it measures text for a terminal: LC_CTYPE is set before it runs, so that nl_langinfo(CODESET) is the terminal's own */
 	/* Prints what a shell may offer for COMPLETE_JOB, "12<TAB>what it is" a line, from the options typed so far; may be NULL. */
 	void (*candidates)(const void *opts, struct buf *out);
 	/* Returns the exit code; negative: *e holds the one sentence that main prints, exit 1 (-EINVAL: exit 2). */

@@ -92,7 +92,7 @@ static int store_number(struct parse *p, const struct option_spec *o, const char
 		memcpy(p->opts + o->offset, &whole, sizeof(whole));
 		return 0;
 	}
-	if (parse_double(value, &real) < 0 || !isfinite(real) || !is_within(o, real))
+	if (parse_double(value, &real) < 0 || !is_within(o, real))
 		return bad_value(p, o, value);
 	memcpy(p->opts + o->offset, &real, sizeof(real));
 	return 0;
@@ -201,7 +201,7 @@ static int parse_long(struct parse *p, const char *word)
 	CLEANUP_FREE char *name =
 		xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
 	CLEANUP_FREE char *shown = xasprintf("--%s", name);
-	const struct option_spec *o;
+	const struct option_spec *o = NULL;
 	int r = find_long(p, shown, name, &o);
 
 	if (r < 0)

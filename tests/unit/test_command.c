@@ -189,10 +189,10 @@ static void mistakes(void **state)
 		{{"gpustow", "run", "status", "b"},
 			"usage: gpustow run status [options]\n"
 			"gpustow run status: error: no arguments are taken, but 'b' was given\n"},
-		{{"gpustow", "run", "why"},
-			"usage: gpustow run why [options] JOB...\ngpustow run why: error: JOB is missing\n"},
+		{{"gpustow", "run", "cancel"},
+			"usage: gpustow run cancel [options] JOB...\ngpustow run cancel: error: JOB is missing\n"},
 		{{"gpustow", "run", "why", "--jso", "1"},
-			"usage: gpustow run why [options] JOB...\n"
+			"usage: gpustow run why [options] [JOB...]\n"
 			"gpustow run why: error: unknown option '--jso'; did you mean --json?\n"},
 		{{"gpustow", "completion", "tcsh"},
 			"gpustow: there's completion for bash, zsh and fish, not for 'tcsh'\n"},
@@ -256,8 +256,13 @@ static void stdout_gone(void **state)
 
 static int with_closed_stdout(const void *arg)
 {
+	int code, fd;
+
 	close(STDOUT_FILENO);
-	return call_main(arg);
+	code = call_main(arg);
+	/* What is opened later must not become the new stdout, and be printed into. */
+	fd = open("/dev/null", O_RDONLY);
+	return fd > STDERR_FILENO ? code : 99;
 }
 
 static void stdout_closed(void **state)

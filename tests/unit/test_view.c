@@ -390,6 +390,15 @@ static size_t shown_width(const char *s, size_t n)
 	return text_width(buf_str(&plain), plain.len);
 }
 
+static void check_text(const struct run_view *v, size_t cols, struct buf *out)
+{
+	buf_clear(out);
+	view_status_text(v, cols, out);
+	for (const char *line = buf_str(out); *line; line += strcspn(line, "\n") + 1)
+		if (shown_width(line, strcspn(line, "\n")) > cols)
+			fail_msg("%zu: too wide: %.*s", cols, (int)strcspn(line, "\n"), line);
+}
+
 static void check_size(
 	const struct run_view *v, size_t cols, size_t rows, bool color, bool utf8, struct buf *out)
 {
@@ -428,10 +437,11 @@ static void every_size(void **state)
 	/* As many as there are rows, and more, are enough here; all 10,000 are in the golden files. */
 	views[2].n_jobs = 100;
 	for (size_t k = 0; k < ARRAY_LEN(views); k++)
-		for (size_t cols = 1; cols <= 130; cols++)
-			for (size_t rows = 1; rows <= 40; rows++) {
+		for (size_t cols = 1; cols <= 130; cols++) {
+			check_text(&views[k], cols, &out);
+			for (size_t rows = 1; rows <= 40; rows++)
 				check_size(&views[k], cols, rows, cols % 2, rows % 3, &out);
-			}
+		}
 	view_panel(&views[0], 0, 10, false, true, &out);
 	view_panel(&views[0], 10, 0, false, true, &out);
 }
