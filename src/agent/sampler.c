@@ -98,7 +98,7 @@ static void none_snapshot(
 	gpu_snapshot_done(s);
 	*s = (struct gpu_snapshot){.begun_ms = begun_ms, .ended_ms = clock_boot_ms()};
 	snprintf(s->source, sizeof(s->source), "%s", source);
-	snprintf(s->error, sizeof(s->error), "%s", *why ? why : "no GPU could be asked");
+	snprintf(s->error, sizeof(s->error), "%.250s", *why ? why : "no GPU could be asked");
 }
 
 static void eye_look(struct eye *y, struct gpu_snapshot *s)
