@@ -21,6 +21,7 @@
  *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
  *   agent/attempts.c     agent.after-claim-before-fork      born and durable, no shim
+ *   agent/server.c       agent.before-retire                acknowledged, about to be retired together
  *   agent/answer.c       agent.before-ended-report          an end is known, nobody told
  *   run/run.c            run.journal                    [e] the batch is about to be written
  *                        run.before-bind                    the same, with binds in it
