@@ -650,6 +650,80 @@ static void fish_completes(void **state)
 	}
 }
 
+/* zsh completes only on a terminal: it's given one, and each answer is waited for. */
+static void zsh_completes(void **state)
+{
+	static const struct {
+		const char *line, *want; /* a pattern of what must then be on the terminal */
+	} rows[] = {
+		{"gpustow run --mar", "run --margin="},
+		{"gpustow run stat", "run status"},
+		{"gpustow comp", "gpustow completion"},
+		{"gpusched --oom", "gpusched --oom-retries="},
+		{"nvidb run retry --fa", "retry --failed"},
+		{"gpustow run why --log-dir jobs.d 12", "120  -- done: a b"},
+		{"gpustow run jobs.t", "run jobs.txt"},
+	};
+	static const char *const driver =
+		"zmodload zsh/zpty || exit 127\n"
+		"cd $1; zpty z 'TERM=dumb zsh -f -i'\n"
+		"zpty -w z 'PS1= PATH=$PWD/bin:$PATH fpath=($PWD $fpath); setopt no_beep; autoload -U compinit; compinit -u -D; print RE\"\"ADY'\n"
+		"zpty -r z x '*READY*' || exit 1\n"
+		"zpty -w -n z $2$'\\t\\t'; zpty -r z x \"*${(b)3}*\"; r=$?; zpty -d z; exit $r\n";
+	CLEANUP(dir_done) struct dir d = dir_make();
+	CLEANUP(buf_done) struct buf text = {0};
+	CLEANUP_FREE char *path = xasprintf("%s/_gpustow", d.path);
+
+	(void)state;
+	make_world(&d);
+	assert_int_equal(command_completion("zsh", &text, NULL), 0);
+	write_file(path, &text);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		CLEANUP(outcome_done)
+		struct outcome o = PROGRAM("timeout", "30", "zsh", "-f", "-c", driver, "zsh",
+			d.path, rows[i].line, rows[i].want);
+
+		if (o.code == 127)
+			skip();
+		if (o.code != 0)
+			fail_msg("'%s' doesn't become '%s' (%d): %s", rows[i].line, rows[i].want,
+				o.code, buf_str(&o.err));
+	}
+}
+
+/* Numbers come from the journal of the log directory on the line, the latest first; no directory, no word. */
+static void candidates_are_the_journals(void **state)
+{
+	CLEANUP(dir_done) struct dir d = dir_make();
+	CLEANUP_FREE char *path = xasprintf("%s/journal.jsonl", d.path),
+			  *none = xasprintf("%s/none", d.path);
+	CLEANUP(buf_done) struct buf journal = {0};
+
+	(void)state;
+	buf_puts(&journal,
+		"{\"key\": \"a#0\", \"event\": \"seen\", \"no\": 3, \"command\": \"python a\\u001b[2J\"}\n"
+		"{\"key\": \"b#0\", \"event\": \"seen\", \"no\": 12, \"command\": \"echo b\"}\n"
+		"{\"key\": \"a#0\", \"event\": \"done\", \"status\": \"failed\", \"returncode\": 1, "
+		"\"peak_mib\": {}, \"avg_util\": null}\n");
+	write_file(path, &journal);
+	{
+		CLEANUP(outcome_done)
+		struct outcome o = RUN("gpustow", "__complete", "--", "run", "why", "--log-dir",
+			d.path, "--nonsense");
+		CLEANUP(outcome_done)
+		struct outcome gone =
+			RUN("gpustow", "__complete", "--", "run", "why", "--log-dir", none);
+
+		assert_string_equal(buf_str(&o.out),
+			"12\tpending: echo b\n3\tfailed: python a\xef\xbf\xbd[2J\n");
+		assert_string_equal(buf_str(&o.err), "");
+		assert_int_equal(o.code, 0);
+		assert_string_equal(buf_str(&gone.out), "");
+		assert_string_equal(buf_str(&gone.err), "");
+		assert_int_equal(access(none, F_OK), -1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -669,6 +743,8 @@ int main(void)
 		cmocka_unit_test(scripts_parse),
 		cmocka_unit_test(bash_completes),
 		cmocka_unit_test(fish_completes),
+		cmocka_unit_test(zsh_completes),
+		cmocka_unit_test(candidates_are_the_journals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
