@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NEVER_SAMPLES 3 /* snapshots in a row that must agree before a job is called infeasible */
