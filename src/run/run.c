@@ -515,10 +515,12 @@ static void run_done(struct run *r)
 static int look_at_file(const struct run_config *c, struct err *e)
 {
 	struct run r = {.config = c, .dirfd = -1, .lock_fd = -1, .file.inotify = -1};
-	int code = c->only_settle ? 0 : journal_load(-1, &r.journal, e);
+	int code = 0;
 
-	if (!code && !c->only_settle)
+	if (!c->only_settle) {
+		r.journal = journal_load_bytes("", 0);
 		code = run_jobs_read_first(&r, e);
+	}
 	run_done(&r);
 	return code;
 }
