@@ -27,17 +27,23 @@ static int take_u32(int code, uint32_t v, int64_t *ret)
 static int read_util(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	struct nvml_utilization u = {0};
+	int code;
 
-	return f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND
-				      : take_u32(f->utilization(d, &u), u.gpu, ret);
+	if (f->utilization == NULL)
+		return NVML_FUNCTION_NOT_FOUND;
+	code = f->utilization(d, &u);
+	return take_u32(code, u.gpu, ret);
 }
 
 static int read_util_mem(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	struct nvml_utilization u = {0};
+	int code;
 
-	return f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND
-				      : take_u32(f->utilization(d, &u), u.memory, ret);
+	if (f->utilization == NULL)
+		return NVML_FUNCTION_NOT_FOUND;
+	code = f->utilization(d, &u);
+	return take_u32(code, u.memory, ret);
 }
 
 static int read_temp_v(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
@@ -55,10 +61,12 @@ static int read_temp_v(const struct nvml_functions *f, struct nvml_device *d, in
 static int read_temp(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	uint32_t v = 0;
+	int code;
 
 	if (f->temperature == NULL)
 		return NVML_FUNCTION_NOT_FOUND;
-	return take_u32(f->temperature(d, NVML_TEMPERATURE_GPU, &v), v, ret);
+	code = f->temperature(d, NVML_TEMPERATURE_GPU, &v);
+	return take_u32(code, v, ret);
 }
 
 #define READ_U32(name, member, ...)                                                                \
@@ -114,10 +122,12 @@ static int read_pstate(const struct nvml_functions *f, struct nvml_device *d, in
 static int read_mig(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	uint32_t now = 0, pending = 0;
+	int code;
 
 	if (f->mig_mode == NULL)
 		return NVML_FUNCTION_NOT_FOUND;
-	return take_u32(f->mig_mode(d, &now, &pending), now, ret);
+	code = f->mig_mode(d, &now, &pending);
+	return take_u32(code, now, ret);
 }
 
 static int read_recovery(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)

@@ -27,11 +27,13 @@ struct nvml_device {
 	int generation;
 	int64_t opened_ms;
 	bool is_dead;
-	struct nvml_device *next;
 };
 
+#define HANDLES_MAX 16384
+
 static int inits, generation;
-static struct nvml_device *handles; /* never freed, so that a stale one is recognised */
+static struct nvml_device handles[HANDLES_MAX]; /* never reused, so that a stale one is recognised */
+static int n_handles;
 
 static void complain(const char *call, const char *what)
 {
@@ -55,7 +57,7 @@ static void write_log(const char *call, int card)
 }
 
 /* The scenario's rule for this call, if there's one: its code, after its delay. */
-static int begin(const char *call, int card)
+static int begin_at(const char *call, int card, bool is_instance)
 {
 	struct fake_scenario *s = fake_scenario();
 	int64_t now = fake_now_ms();
@@ -65,7 +67,8 @@ static int begin(const char *call, int card)
 		const struct fake_rule *r = &s->rules[i];
 
 		if ((strcmp(r->call, call) != 0 && strcmp(r->call, "*") != 0) || now < r->after ||
-			now >= r->until || (r->card >= 0 && r->card != card))
+			now >= r->until || (r->card >= 0 && r->card != card) ||
+			(r->is_parent_only && is_instance))
 			continue;
 		if (r->act == FAKE_ERR)
 			return (int)r->value;
@@ -77,6 +80,11 @@ static int begin(const char *call, int card)
 	return NVML_OK;
 }
 
+static int begin(const char *call, int card)
+{
+	return begin_at(call, card, false);
+}
+
 static bool is_lost(const struct fake_card *c, int64_t now)
 {
 	return c->lost_from >= 0 && now >= c->lost_from && now < c->lost_to;
@@ -85,20 +93,19 @@ static bool is_lost(const struct fake_card *c, int64_t now)
 static int begin_device(const char *call, struct nvml_device *d, struct fake_card **ret)
 {
 	struct fake_scenario *s = fake_scenario();
-	struct nvml_device *known = handles;
 	int code;
 
-	while (known != NULL && known != d)
-		known = known->next;
-	if (known == NULL || d->magic != MAGIC)
-		complain(call, d == NULL ? "null handle" : "not a handle");
+	if (d == NULL)
+		complain(call, "null handle");
+	if (d < handles || d >= handles + n_handles || d->magic != MAGIC)
+		complain(call, "not a handle");
 	if (inits == 0)
 		return NVML_UNINITIALIZED;
 	if (d->generation != generation)
 		complain(call, "stale handle");
 	if (d->is_dead)
 		complain(call, "handle of a card that was reported lost");
-	code = begin(call, d->card);
+	code = begin_at(call, d->card, d->instance >= 0);
 	if (d->card >= s->n_cards || is_lost(&s->cards[d->card], fake_now_ms()) ||
 		(s->cards[d->card].lost_from > d->opened_ms && fake_now_ms() >= s->cards[d->card].lost_from))
 		code = NVML_GPU_IS_LOST;
@@ -115,16 +122,22 @@ static int begin_device(const char *call, struct nvml_device *d, struct fake_car
 	if (code != NVML_OK)                                                                       \
 	return code
 
+/* The same handle for the same thing as long as it's good, as in the real library. */
 static int open_handle(int card, int instance, struct nvml_device **ret)
 {
-	struct nvml_device *d = calloc(1, sizeof(*d));
+	for (int i = 0; i < n_handles; i++) {
+		struct nvml_device *d = &handles[i];
 
-	if (d == NULL)
-		abort();
-	*d = (struct nvml_device){.magic = MAGIC, .card = card, .instance = instance,
-		.generation = generation, .opened_ms = fake_now_ms(), .next = handles};
-	handles = d;
-	*ret = d;
+		if (d->card == card && d->instance == instance && d->generation == generation && !d->is_dead) {
+			*ret = d;
+			return NVML_OK;
+		}
+	}
+	if (n_handles == HANDLES_MAX)
+		complain("open", "too many handles");
+	handles[n_handles] = (struct nvml_device){.magic = MAGIC, .card = card, .instance = instance,
+		.generation = generation, .opened_ms = fake_now_ms()};
+	*ret = &handles[n_handles++];
 	return NVML_OK;
 }
 

@@ -254,6 +254,9 @@ static void take_line(struct fake_scenario *to, char *s, const char *line)
 		c->has_instance[card_number(&s, line) % FAKE_INSTANCES] = true;
 	} else if (strcmp(verb, "err") == 0) {
 		rule_line(to, FAKE_ERR, s, line);
+	} else if (strcmp(verb, "parent-err") == 0) {
+		rule_line(to, FAKE_ERR, s, line);
+		to->rules[to->n_rules - 1].is_parent_only = true;
 	} else if (strcmp(verb, "hang") == 0) {
 		rule_line(to, FAKE_HANG, s, line);
 	} else if (strcmp(verb, "slow") == 0) {

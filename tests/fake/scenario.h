@@ -35,6 +35,7 @@ struct fake_rule {
 	enum fake_act act;
 	char call[64];
 	int card; /* -1: any */
+	bool is_parent_only; /* not on a MIG instance */
 	int64_t value;
 	int64_t after, until; /* ms after the file was read */
 };
