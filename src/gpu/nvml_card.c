@@ -48,8 +48,8 @@ static int read_util_mem(const struct nvml_functions *f, struct nvml_device *d, 
 
 static int read_temp_v(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
-	struct nvml_temperature t = {
-		.version = NVML_VERSION_WORD(struct nvml_temperature, 1), .sensor = NVML_TEMPERATURE_GPU};
+	struct nvml_temperature t = {.version = NVML_VERSION_WORD(struct nvml_temperature, 1),
+		.sensor = NVML_TEMPERATURE_GPU};
 	int code;
 
 	if (f->temperature_v == NULL)
@@ -69,16 +69,16 @@ static int read_temp(const struct nvml_functions *f, struct nvml_device *d, int6
 	return take_u32(code, v, ret);
 }
 
-#define READ_U32(name, member, ...)                                                                \
-	static int name(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)       \
-	{                                                                                          \
-		uint32_t v = 0;                                                                    \
-		int code;                                                                          \
-                                                                                                   \
-		if (f->member == NULL)                                                             \
-			return NVML_FUNCTION_NOT_FOUND;                                            \
-		code = f->member(d, ##__VA_ARGS__, &v);                                            \
-		return take_u32(code, v, ret);                                                     \
+#define READ_U32(name, member, ...) \
+	static int name(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret) \
+	{ \
+		uint32_t v = 0; \
+		int code; \
+\
+		if (f->member == NULL) \
+			return NVML_FUNCTION_NOT_FOUND; \
+		code = f->member(d, ##__VA_ARGS__, &v); \
+		return take_u32(code, v, ret); \
 	}
 READ_U32(read_power, power)
 READ_U32(read_limit_enforced, limit_enforced)
@@ -192,7 +192,8 @@ static struct value read_metric(struct nvml *n, struct nvml_card *c, const struc
 	return why;
 }
 
-static void sample_metrics(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
+static void sample_metrics(
+	struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
 {
 	bool is_due = c->slow_ms == 0 || now_ms - c->slow_ms >= NVML_SLOW_MS;
 
@@ -279,7 +280,8 @@ static int memory_unified(struct nvml *n, struct gpu_card *ret)
 	return NVML_OK;
 }
 
-static int ask_memory(struct nvml *n, struct nvml_card *c, enum nvml_memory_call call, struct gpu_card *ret)
+static int ask_memory(
+	struct nvml *n, struct nvml_card *c, enum nvml_memory_call call, struct gpu_card *ret)
 {
 	if (call == MEMORY_V2)
 		return memory_v2(n, c, ret);

@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	gpu_snapshot_done(&s);
 	cut = size > 0 ? memchr(text, 1, size) : NULL;
 	n = cut != NULL ? (size_t)(cut - text) : size;
-	if (smi_parse_csv(text, n, cut != NULL ? cut + 1 : text + n, cut != NULL ? size - n - 1 : 0, &s, &e) == 0)
+	if (smi_parse_csv(text, n, cut != NULL ? cut + 1 : text + n, cut != NULL ? size - n - 1 : 0,
+		    &s, &e) == 0)
 		check(&s);
 	gpu_snapshot_done(&s);
 	free(text);

@@ -292,9 +292,11 @@ static void item_04_huge_pages_are_what_is_available(void **state)
 	int64_t total, available;
 
 	(void)state;
-	assert_int_equal(nvml_parse_meminfo("MemTotal: 131072000 kB\nMemAvailable: 1000 kB\n"
-					    "HugePages_Total: 100\nHugePages_Free: 60\nHugepagesize: 2048 kB\n",
-				 &total, &available),
+	assert_int_equal(
+		nvml_parse_meminfo(
+			"MemTotal: 131072000 kB\nMemAvailable: 1000 kB\n"
+			"HugePages_Total: 100\nHugePages_Free: 60\nHugepagesize: 2048 kB\n",
+			&total, &available),
 		0);
 	assert_int_equal(total, 128000);
 	assert_int_equal(available, 120);
@@ -304,8 +306,9 @@ static void item_04_huge_pages_are_what_is_available(void **state)
 
 static void item_05_06_all_ones_is_absent_and_the_row_stays(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 2\nproc 0 pid=4001 used=absent\nproc 1 pid=4001 used=12\n"
-					  "proc 1 pid=4002 used=absent\n");
+	struct gpu_backend *b =
+		open_fake("cards 2\nproc 0 pid=4001 used=absent\nproc 1 pid=4001 used=12\n"
+			  "proc 1 pid=4002 used=absent\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -339,8 +342,9 @@ static void item_06_wsl_is_blind_without_any_process(void **state)
 
 static void item_08_one_process_on_four_cards_has_four_rows(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 4\nproc 0 pid=4003 used=10\nproc 1 pid=4003 used=11\n"
-					  "proc 2 pid=4003 used=12\nproc 3 pid=4003 used=13\n");
+	struct gpu_backend *b =
+		open_fake("cards 4\nproc 0 pid=4003 used=10\nproc 1 pid=4003 used=11\n"
+			  "proc 2 pid=4003 used=12\nproc 3 pid=4003 used=13\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -352,8 +356,9 @@ static void item_08_one_process_on_four_cards_has_four_rows(void **state)
 }
 
 /* Five processes with figures that look like pids or don't; whatever the element, these rows must come out. */
-static const char five[] = "proc 0 pid=4101 used=2\nproc 0 pid=4102 used=8192\nproc 0 pid=4103 used=1\n"
-			   "proc 0 pid=4104 used=300\nproc 0 pid=4105 used=4\n";
+static const char five[] =
+	"proc 0 pid=4101 used=2\nproc 0 pid=4102 used=8192\nproc 0 pid=4103 used=1\n"
+	"proc 0 pid=4104 used=300\nproc 0 pid=4105 used=4\n";
 
 static void assert_five(struct gpu_backend *b)
 {
@@ -375,7 +380,7 @@ static void assert_five(struct gpu_backend *b)
 static void item_09_each_library_has_its_own_element(void **state)
 {
 	(void)state;
-	assert_five(open_file("libnvidia-ml.so.1", five));   /* 24 bytes */
+	assert_five(open_file("libnvidia-ml.so.1", five)); /* 24 bytes */
 	assert_five(open_file("libnvidia-ml-535.so", five)); /* 32 bytes, and its symbols say so */
 	assert_five(open_file("libnvidia-ml-old.so", five)); /* 16 bytes */
 }
@@ -450,8 +455,9 @@ static void item_15_gone_processes_keep_their_rows(void **state)
 
 static void item_16_17_lists_are_merged_with_the_larger_figure(void **state)
 {
-	struct gpu_backend *b = open_fake("proc 0 pid=4201 used=50 kind=C\nproc 0 pid=4201 used=80 kind=G\n"
-					  "proc 0 pid=4202 used=30 kind=M\nproc 0 pid=4203 used=5 kind=G\n");
+	struct gpu_backend *b =
+		open_fake("proc 0 pid=4201 used=50 kind=C\nproc 0 pid=4201 used=80 kind=G\n"
+			  "proc 0 pid=4202 used=30 kind=M\nproc 0 pid=4203 used=5 kind=G\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -465,9 +471,10 @@ static void item_16_17_lists_are_merged_with_the_larger_figure(void **state)
 
 static void item_17_missing_list_is_not_asked_again(void **state)
 {
-	struct gpu_backend *b = open_fake("err nvmlDeviceGetMPSComputeRunningProcesses_v3 13\n"
-					  "err nvmlDeviceGetMPSComputeRunningProcesses_v2 13\n"
-					  "err nvmlDeviceGetMPSComputeRunningProcesses 13\nproc 0 pid=4301 used=1\n");
+	struct gpu_backend *b = open_fake(
+		"err nvmlDeviceGetMPSComputeRunningProcesses_v3 13\n"
+		"err nvmlDeviceGetMPSComputeRunningProcesses_v2 13\n"
+		"err nvmlDeviceGetMPSComputeRunningProcesses 13\nproc 0 pid=4301 used=1\n");
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -483,7 +490,8 @@ static void item_17_missing_list_is_not_asked_again(void **state)
 
 static void process_list_v3_that_fails_gives_way_to_v2(void **state)
 {
-	struct gpu_backend *b = open_fake("err nvmlDeviceGetComputeRunningProcesses_v3 999\nproc 0 pid=4302 used=6\n");
+	struct gpu_backend *b = open_fake(
+		"err nvmlDeviceGetComputeRunningProcesses_v3 999\nproc 0 pid=4302 used=6\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -494,7 +502,8 @@ static void process_list_v3_that_fails_gives_way_to_v2(void **state)
 
 static void unreadable_process_list_makes_the_card_blind(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 used=500\nerr nvmlDeviceGetComputeRunningProcesses_v3 4\n");
+	struct gpu_backend *b =
+		open_fake("card 0 used=500\nerr nvmlDeviceGetComputeRunningProcesses_v3 4\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -506,9 +515,10 @@ static void unreadable_process_list_makes_the_card_blind(void **state)
 
 static void item_20_38_a_field_that_fails_takes_nothing_along(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 2\nerr nvmlDeviceGetPowerUsage card=0 3\n"
-					  "err nvmlDeviceGetTemperatureV card=0 4\nerr nvmlDeviceGetTemperature card=0 4\n"
-					  "err nvmlDeviceGetClockInfo card=0 999\nerr nvmlDeviceGetPerformanceState card=0 21\n");
+	struct gpu_backend *b = open_fake(
+		"cards 2\nerr nvmlDeviceGetPowerUsage card=0 3\n"
+		"err nvmlDeviceGetTemperatureV card=0 4\nerr nvmlDeviceGetTemperature card=0 4\n"
+		"err nvmlDeviceGetClockInfo card=0 999\nerr nvmlDeviceGetPerformanceState card=0 21\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -549,8 +559,9 @@ static void item_37_enforced_power_limit_first_managed_second(void **state)
 
 static void item_10_41_garbage_is_not_a_figure(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 3\ncard 0 util=808334905 temp=-200\ncard 1 util=4294967295\n"
-					  "card 2 util=100 memutil=101 pstate=32\n");
+	struct gpu_backend *b =
+		open_fake("cards 3\ncard 0 util=808334905 temp=-200\ncard 1 util=4294967295\n"
+			  "card 2 util=100 memutil=101 pstate=32\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -645,7 +656,8 @@ static void item_26_any_error_of_one_card_leaves_the_others(void **state)
 		struct gpu_backend *b;
 		struct gpu_snapshot s;
 
-		snprintf(text, sizeof(text), "cards 3\nerr nvmlDeviceGetHandleByIndex_v2 card=0 %d\n", rows[i].code);
+		snprintf(text, sizeof(text),
+			"cards 3\nerr nvmlDeviceGetHandleByIndex_v2 card=0 %d\n", rows[i].code);
 		b = open_fake(text);
 		s = sample(b);
 		assert_int_equal(s.n_cards, 3);
@@ -659,7 +671,8 @@ static void item_26_any_error_of_one_card_leaves_the_others(void **state)
 
 static void card_that_left_the_count_stays_as_lost(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 uuid=GPU-a\ncard 1 uuid=GPU-b\ncard 2 uuid=GPU-c\n");
+	struct gpu_backend *b =
+		open_fake("card 0 uuid=GPU-a\ncard 1 uuid=GPU-b\ncard 2 uuid=GPU-c\n");
 	struct gpu_snapshot s = sample(b);
 	struct nvml *n = (struct nvml *)b;
 
@@ -702,7 +715,8 @@ static void item_28_mismatch_names_both_versions(void **state)
 	(void)state;
 	put_file("proc/driver/nvidia/version",
 		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.90.07  Release Build\nGCC version: 12.2\n");
-	assert_true(open_variant("libnvidia-ml.so.1", "nvml 12.560.35.03\nerr nvmlInit_v2 18\n", &b, &e) < 0);
+	assert_true(open_variant("libnvidia-ml.so.1", "nvml 12.560.35.03\nerr nvmlInit_v2 18\n", &b,
+			    &e) < 0);
 	assert_non_null(strstr(e.text, "12.560.35.03"));
 	assert_non_null(strstr(e.text, "550.90.07"));
 	assert_non_null(strstr(e.text, "reboot"));
@@ -782,8 +796,9 @@ static void item_30_31_card_that_answers_nothing_is_not_well(void **state)
 
 static void item_72_old_library_gives_what_it_has(void **state)
 {
-	struct gpu_backend *b = open_file("libnvidia-ml-old.so", "card 0 reserved=300 used=200 bus=00000001:AF:00.0\n"
-								 "proc 0 pid=4401 used=20\n");
+	struct gpu_backend *b = open_file("libnvidia-ml-old.so",
+		"card 0 reserved=300 used=200 bus=00000001:AF:00.0\n"
+		"proc 0 pid=4401 used=20\n");
 	struct gpu_snapshot s = sample(b);
 	const struct gpu_card *c = &s.cards[0];
 
@@ -812,8 +827,9 @@ static void all_optional_calls_unsupported(void **state)
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 	put_file("proc/meminfo", "MemTotal:  1048576 kB\nMemAvailable:  524288 kB\n");
-	b = open_fake("cards 1\nerr nvmlInit_v2 0\nerr nvmlDeviceGetCount_v2 0\n"
-		      "err nvmlDeviceGetHandleByIndex_v2 0\nerr nvmlDeviceGetUUID 0\nerr nvmlShutdown 0\nerr * 3\n");
+	b = open_fake(
+		"cards 1\nerr nvmlInit_v2 0\nerr nvmlDeviceGetCount_v2 0\n"
+		"err nvmlDeviceGetHandleByIndex_v2 0\nerr nvmlDeviceGetUUID 0\nerr nvmlShutdown 0\nerr * 3\n");
 	s = sample(b);
 	assert_int_equal(s.n_cards, 1);
 	assert_true(s.cards[0].is_unified);
@@ -845,9 +861,10 @@ static void item_18_mig_seven_instances(void **state)
 
 static void item_18_mig_parent_forbidden_instances_answer(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 mig=1\ninstance 0 0\ninstance 0 4\n"
-					  "proc 0 pid=4601 used=100 gi=1\nproc 0 pid=4602 used=7 gi=5\n"
-					  "parent-err nvmlDeviceGetComputeRunningProcesses_v3 4\n");
+	struct gpu_backend *b =
+		open_fake("card 0 mig=1\ninstance 0 0\ninstance 0 4\n"
+			  "proc 0 pid=4601 used=100 gi=1\nproc 0 pid=4602 used=7 gi=5\n"
+			  "parent-err nvmlDeviceGetComputeRunningProcesses_v3 4\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -861,7 +878,8 @@ static void item_18_mig_parent_forbidden_instances_answer(void **state)
 
 static void nvlink_peers_by_bus_and_by_switch(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 5\nlink 0 1\nlink 2 switch\nlink 3 switch\nlink 4 switch\n");
+	struct gpu_backend *b =
+		open_fake("cards 5\nlink 0 1\nlink 2 switch\nlink 3 switch\nlink 4 switch\n");
 	struct gpu_snapshot s = sample(b);
 
 	(void)state;
@@ -897,7 +915,8 @@ static void simulated_jobs_show_up_in_the_fake(void **state)
 	char text[96];
 
 	(void)state;
-	snprintf(text, sizeof(text), "{\"pid\": %d, \"usage\": {\"1\": 2048, \"GPU-x\": 5}}", (int)getpid());
+	snprintf(text, sizeof(text), "{\"pid\": %d, \"usage\": {\"1\": 2048, \"GPU-x\": 5}}",
+		(int)getpid());
 	put_file("sim/a.json", text);
 	snprintf(text, sizeof(text), "%s/sim", work);
 	setenv("GPUSTOW_SIM_DIR", text, 1);
@@ -922,7 +941,8 @@ static void item_44_call_that_never_returns_hangs_alone(void **state)
 	scenario("cards 1\nhang nvmlDeviceGetUtilizationRates card=0\n");
 	pid = fork();
 	if (pid == 0) {
-		struct gpu_backend *b = open_fake("cards 1\nhang nvmlDeviceGetUtilizationRates card=0\n");
+		struct gpu_backend *b =
+			open_fake("cards 1\nhang nvmlDeviceGetUtilizationRates card=0\n");
 		struct gpu_snapshot s = {0};
 		struct err e = {0};
 
@@ -941,7 +961,8 @@ static void item_44_call_that_never_returns_hangs_alone(void **state)
 
 static void slow_call_is_waited_for(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 util=5\nslow nvmlDeviceGetUtilizationRates 150\n");
+	struct gpu_backend *b =
+		open_fake("card 0 util=5\nslow nvmlDeviceGetUtilizationRates 150\n");
 	int64_t begun = clock_boot_ms();
 	struct gpu_snapshot s = sample(b);
 
@@ -957,13 +978,16 @@ static void module_version_of_both_kinds_of_driver(void **state)
 	char v[80] = "";
 
 	(void)state;
-	assert_int_equal(nvml_parse_module_version(
-				 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n",
-				 v, sizeof(v)),
+	assert_int_equal(
+		nvml_parse_module_version(
+			"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n",
+			v, sizeof(v)),
 		0);
 	assert_string_equal(v, "535.104.05");
 	assert_int_equal(nvml_parse_module_version("nothing of that 1.2\n", v, sizeof(v)), -EINVAL);
-	assert_int_equal(nvml_parse_module_version("NVRM version: none\nGCC version: gcc 12.2\n", v, sizeof(v)), -EINVAL);
+	assert_int_equal(nvml_parse_module_version(
+				 "NVRM version: none\nGCC version: gcc 12.2\n", v, sizeof(v)),
+		-EINVAL);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

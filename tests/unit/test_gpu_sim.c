@@ -107,8 +107,9 @@ static void spec_grammar(void **state)
 
 static void bad_specs_are_sentences_and_change_nothing(void **state)
 {
-	static const char *const bad[] = {"", "0", "-1", "x", "4x", "x24G", "4,", ",4", "4x24Q", "4x0", "65", "60,5",
-		"1x99999999G", "4 ", " 4", "4x24G,,1", "1e3", "99999999999999999999", "2X24G", "4x-1G"};
+	static const char *const bad[] = {"", "0", "-1", "x", "4x", "x24G", "4,", ",4", "4x24Q",
+		"4x0", "65", "60,5", "1x99999999G", "4 ", " 4", "4x24G,,1", "1e3",
+		"99999999999999999999", "2X24G", "4x-1G"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -179,9 +180,9 @@ static void idle_card_has_zero_not_absent(void **state)
 
 static void malformed_files_are_passed_over_and_kept(void **state)
 {
-	static const char *const bad[] = {"", "{", "[]", "{\"pid\": \"1\", \"usage\": {}}", "{\"pid\": 1}",
-		"{\"pid\": -4, \"usage\": {\"0\": 5}}", "{\"pid\": 99999999999, \"usage\": {\"0\": 5}}",
-		"{\"pid\": 1, \"usage\": [5]}"};
+	static const char *const bad[] = {"", "{", "[]", "{\"pid\": \"1\", \"usage\": {}}",
+		"{\"pid\": 1}", "{\"pid\": -4, \"usage\": {\"0\": 5}}",
+		"{\"pid\": 99999999999, \"usage\": {\"0\": 5}}", "{\"pid\": 1, \"usage\": [5]}"};
 	struct gpu_backend *b = open_sim("1");
 	struct gpu_snapshot s;
 	char name[32];
@@ -220,11 +221,11 @@ static void file_of_a_dead_process_is_removed(void **state)
 	job("dead.json", pid, "\"0\": 100");
 	/* A pid that is somebody else now: the start ticks tell. */
 	assert_int_equal(proc_read_stat(getpid(), &st), 0);
-	snprintf(text, sizeof(text), "{\"pid\": %d, \"start\": %llu, \"usage\": {\"0\": 50}}", (int)getpid(),
-		(unsigned long long)st.start_ticks + 1);
+	snprintf(text, sizeof(text), "{\"pid\": %d, \"start\": %llu, \"usage\": {\"0\": 50}}",
+		(int)getpid(), (unsigned long long)st.start_ticks + 1);
 	put("other.json", text);
-	snprintf(text, sizeof(text), "{\"pid\": %d, \"start\": %llu, \"usage\": {\"0\": 3}}", (int)getpid(),
-		(unsigned long long)st.start_ticks);
+	snprintf(text, sizeof(text), "{\"pid\": %d, \"start\": %llu, \"usage\": {\"0\": 3}}",
+		(int)getpid(), (unsigned long long)st.start_ticks);
 	put("self.json", text);
 	s = sample(b);
 	assert_int_equal(s.cards[0].m[METRIC_MEM_USED].v, 3);

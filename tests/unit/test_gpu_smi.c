@@ -72,16 +72,31 @@ static void item_71_every_spelling_of_absent(void **state)
 		const char *text;
 		enum value_state want;
 	} rows[] = {
-		{"N/A", VALUE_UNSUPPORTED}, {"[N/A]", VALUE_UNSUPPORTED}, {"[n/a]", VALUE_UNSUPPORTED},
-		{"n/a", VALUE_UNSUPPORTED}, {"Not Supported", VALUE_UNSUPPORTED},
-		{"[Not Supported]", VALUE_UNSUPPORTED}, {"[NOT SUPPORTED]", VALUE_UNSUPPORTED},
-		{"Unknown", VALUE_UNSUPPORTED}, {"", VALUE_UNSUPPORTED}, {"[]", VALUE_UNSUPPORTED},
-		{"[ N/A ]", VALUE_UNSUPPORTED}, {"[A word of tomorrow]", VALUE_UNSUPPORTED},
-		{"[Unknown Error]", VALUE_FAILED}, {"Unknown Error", VALUE_FAILED}, {"ERR!", VALUE_FAILED},
-		{"[GPU is lost]", VALUE_LOST}, {"GPU is lost", VALUE_LOST}, {"[GPU requires reset]", VALUE_LOST},
-		{"[Insufficient Permissions]", VALUE_FORBIDDEN}, {"Insufficient Permissions", VALUE_FORBIDDEN},
-		{"[Requires root]", VALUE_FORBIDDEN}, {"Not Active", VALUE_EMPTY},
-		{"24576 MiB", VALUE_PRESENT}, {"0", VALUE_PRESENT}, {"[", VALUE_PRESENT},
+		{"N/A", VALUE_UNSUPPORTED},
+		{"[N/A]", VALUE_UNSUPPORTED},
+		{"[n/a]", VALUE_UNSUPPORTED},
+		{"n/a", VALUE_UNSUPPORTED},
+		{"Not Supported", VALUE_UNSUPPORTED},
+		{"[Not Supported]", VALUE_UNSUPPORTED},
+		{"[NOT SUPPORTED]", VALUE_UNSUPPORTED},
+		{"Unknown", VALUE_UNSUPPORTED},
+		{"", VALUE_UNSUPPORTED},
+		{"[]", VALUE_UNSUPPORTED},
+		{"[ N/A ]", VALUE_UNSUPPORTED},
+		{"[A word of tomorrow]", VALUE_UNSUPPORTED},
+		{"[Unknown Error]", VALUE_FAILED},
+		{"Unknown Error", VALUE_FAILED},
+		{"ERR!", VALUE_FAILED},
+		{"[GPU is lost]", VALUE_LOST},
+		{"GPU is lost", VALUE_LOST},
+		{"[GPU requires reset]", VALUE_LOST},
+		{"[Insufficient Permissions]", VALUE_FORBIDDEN},
+		{"Insufficient Permissions", VALUE_FORBIDDEN},
+		{"[Requires root]", VALUE_FORBIDDEN},
+		{"Not Active", VALUE_EMPTY},
+		{"24576 MiB", VALUE_PRESENT},
+		{"0", VALUE_PRESENT},
+		{"[", VALUE_PRESENT},
 	};
 
 	(void)state;
@@ -185,8 +200,9 @@ static void item_20_26_absent_figures_and_lost_cards_keep_their_rows(void **stat
 
 static void cut_or_odd_xml_is_refused(void **state)
 {
-	static const char *const bad[] = {"", "<", "<nvidia_smi_log>", "<nvidia_smi_log></nvidia_smi_log>",
-		"<html><gpu></gpu></html>", "NVIDIA-SMI has failed", "<nvidia_smi_log><gpu></gpu>",
+	static const char *const bad[] = {"", "<", "<nvidia_smi_log>",
+		"<nvidia_smi_log></nvidia_smi_log>", "<html><gpu></gpu></html>",
+		"NVIDIA-SMI has failed", "<nvidia_smi_log><gpu></gpu>",
 		"<nvidia_smi_log><gpu></gpu></nvidia_smi_log"};
 	CLEANUP(buf_done) struct buf whole = {0};
 	struct gpu_snapshot s = {0};
@@ -215,7 +231,8 @@ static void csv_of_both_queries(void **state)
 	(void)state;
 	corpus("two-queries.csv", &b);
 	cut = strchr(b.data, 1);
-	assert_int_equal(smi_parse_csv(b.data, (size_t)(cut - b.data), cut + 1, strlen(cut + 1), &s, &e), 0);
+	assert_int_equal(
+		smi_parse_csv(b.data, (size_t)(cut - b.data), cut + 1, strlen(cut + 1), &s, &e), 0);
 	assert_int_equal(s.n_cards, 4);
 	assert_string_equal(s.cards[0].uuid, "GPU-a");
 	assert_value(s.cards[0].m[METRIC_MEM_TOTAL], 81559);
