@@ -27,11 +27,14 @@ struct nvml_device {
 	int generation;
 	int64_t opened_ms;
 	bool is_dead;
-	struct nvml_device *next;
 };
 
+#define HANDLES_MAX 16384
+
 static int inits, generation;
-static struct nvml_device *handles; /* never freed, so that a stale one is recognised */
+static struct nvml_device
+	handles[HANDLES_MAX]; /* never reused, so that a stale one is recognised */
+static int n_handles;
 
 static void complain(const char *call, const char *what)
 {
@@ -55,7 +58,7 @@ static void write_log(const char *call, int card)
 }
 
 /* The scenario's rule for this call, if there's one: its code, after its delay. */
-static int begin(const char *call, int card)
+static int begin_at(const char *call, int card, bool is_instance)
 {
 	struct fake_scenario *s = fake_scenario();
 	int64_t now = fake_now_ms();
@@ -65,7 +68,8 @@ static int begin(const char *call, int card)
 		const struct fake_rule *r = &s->rules[i];
 
 		if ((strcmp(r->call, call) != 0 && strcmp(r->call, "*") != 0) || now < r->after ||
-			now >= r->until || (r->card >= 0 && r->card != card))
+			now >= r->until || (r->card >= 0 && r->card != card) ||
+			(r->is_parent_only && is_instance))
 			continue;
 		if (r->act == FAKE_ERR)
 			return (int)r->value;
@@ -77,6 +81,11 @@ static int begin(const char *call, int card)
 	return NVML_OK;
 }
 
+static int begin(const char *call, int card)
+{
+	return begin_at(call, card, false);
+}
+
 static bool is_lost(const struct fake_card *c, int64_t now)
 {
 	return c->lost_from >= 0 && now >= c->lost_from && now < c->lost_to;
@@ -85,22 +94,22 @@ static bool is_lost(const struct fake_card *c, int64_t now)
 static int begin_device(const char *call, struct nvml_device *d, struct fake_card **ret)
 {
 	struct fake_scenario *s = fake_scenario();
-	struct nvml_device *known = handles;
 	int code;
 
-	while (known != NULL && known != d)
-		known = known->next;
-	if (known == NULL || d->magic != MAGIC)
-		complain(call, d == NULL ? "null handle" : "not a handle");
+	if (d == NULL)
+		complain(call, "null handle");
+	if (d < handles || d >= handles + n_handles || d->magic != MAGIC)
+		complain(call, "not a handle");
 	if (inits == 0)
 		return NVML_UNINITIALIZED;
 	if (d->generation != generation)
 		complain(call, "stale handle");
 	if (d->is_dead)
 		complain(call, "handle of a card that was reported lost");
-	code = begin(call, d->card);
+	code = begin_at(call, d->card, d->instance >= 0);
 	if (d->card >= s->n_cards || is_lost(&s->cards[d->card], fake_now_ms()) ||
-		(s->cards[d->card].lost_from > d->opened_ms && fake_now_ms() >= s->cards[d->card].lost_from))
+		(s->cards[d->card].lost_from > d->opened_ms &&
+			fake_now_ms() >= s->cards[d->card].lost_from))
 		code = NVML_GPU_IS_LOST;
 	if (code == NVML_UNINITIALIZED || code == NVML_GPU_IS_LOST || code == NVML_RESET_REQUIRED ||
 		code == NVML_GPU_NOT_FOUND)
@@ -109,22 +118,32 @@ static int begin_device(const char *call, struct nvml_device *d, struct fake_car
 	return code;
 }
 
-#define DEVICE(d)                                                                                  \
-	struct fake_card *c;                                                                       \
-	int code = begin_device(__func__, d, &c);                                                  \
-	if (code != NVML_OK)                                                                       \
+#define DEVICE(d) \
+	struct fake_card *c; \
+	int code = begin_device(__func__, d, &c); \
+	if (code != NVML_OK) \
 	return code
 
+/* The same handle for the same thing as long as it's good, as in the real library. */
 static int open_handle(int card, int instance, struct nvml_device **ret)
 {
-	struct nvml_device *d = calloc(1, sizeof(*d));
+	for (int i = 0; i < n_handles; i++) {
+		struct nvml_device *d = &handles[i];
 
-	if (d == NULL)
-		abort();
-	*d = (struct nvml_device){.magic = MAGIC, .card = card, .instance = instance,
-		.generation = generation, .opened_ms = fake_now_ms(), .next = handles};
-	handles = d;
-	*ret = d;
+		if (d->card == card && d->instance == instance && d->generation == generation &&
+			!d->is_dead) {
+			*ret = d;
+			return NVML_OK;
+		}
+	}
+	if (n_handles == HANDLES_MAX)
+		complain("open", "too many handles");
+	handles[n_handles] = (struct nvml_device){.magic = MAGIC,
+		.card = card,
+		.instance = instance,
+		.generation = generation,
+		.opened_ms = fake_now_ms()};
+	*ret = &handles[n_handles++];
 	return NVML_OK;
 }
 
@@ -215,7 +234,8 @@ int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t size)
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%u/comm", pid);
-	if (begin(__func__, -1) != NVML_OK || size == 0 || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+	if (begin(__func__, -1) != NVML_OK || size == 0 ||
+		(fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
 		return NVML_NOT_FOUND;
 	n = read(fd, name, size - 1);
 	close(fd);
@@ -324,7 +344,8 @@ static void pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long)
 	unsigned long domain = strtoul(c->bus, NULL, 16);
 
 	memset(p, 0, is_long ? sizeof(*p) : offsetof(struct nvml_pci, bus_id));
-	snprintf(p->bus_id_legacy, sizeof(p->bus_id_legacy), "%04lX%.11s", domain, strchr(c->bus, ':'));
+	snprintf(p->bus_id_legacy, sizeof(p->bus_id_legacy), "%04lX%.11s", domain,
+		strchr(c->bus, ':'));
 	p->domain = (uint32_t)domain;
 	p->bus = (uint32_t)strtoul(strchr(c->bus, ':') + 1, NULL, 16);
 	if (is_long)
@@ -349,7 +370,8 @@ int nvmlDeviceGetPciInfo(struct nvml_device *d, struct nvml_pci *ret)
 
 /* Figures */
 
-static int all_procs(const struct nvml_device *d, const struct fake_card *c, int kind, struct fake_proc *out)
+static int all_procs(
+	const struct nvml_device *d, const struct fake_card *c, int kind, struct fake_proc *out)
 {
 	struct fake_scenario *s = fake_scenario();
 	int n = 0;
@@ -444,25 +466,25 @@ int nvmlDeviceGetPcieThroughput(struct nvml_device *d, int32_t which, uint32_t *
 	return NVML_OK;
 }
 
-#define PERIOD_CALL(name)                                                                          \
-	EXPORT int name(struct nvml_device *d, uint32_t *ret, uint32_t *period);                   \
-	int name(struct nvml_device *d, uint32_t *ret, uint32_t *period)                           \
-	{                                                                                          \
-		DEVICE(d);                                                                         \
-		*ret = 0;                                                                          \
-		*period = 167000;                                                                  \
-		return NVML_OK;                                                                    \
+#define PERIOD_CALL(name) \
+	EXPORT int name(struct nvml_device *d, uint32_t *ret, uint32_t *period); \
+	int name(struct nvml_device *d, uint32_t *ret, uint32_t *period) \
+	{ \
+		DEVICE(d); \
+		*ret = 0; \
+		*period = 167000; \
+		return NVML_OK; \
 	}
 PERIOD_CALL(nvmlDeviceGetEncoderUtilization)
 PERIOD_CALL(nvmlDeviceGetDecoderUtilization)
 
-#define FIGURE_CALL(name, type, member)                                                            \
-	EXPORT int name(struct nvml_device *d, type *ret);                                         \
-	int name(struct nvml_device *d, type *ret)                                                 \
-	{                                                                                          \
-		DEVICE(d);                                                                         \
-		*ret = (type)c->member;                                                            \
-		return NVML_OK;                                                                    \
+#define FIGURE_CALL(name, type, member) \
+	EXPORT int name(struct nvml_device *d, type *ret); \
+	int name(struct nvml_device *d, type *ret) \
+	{ \
+		DEVICE(d); \
+		*ret = (type)c->member; \
+		return NVML_OK; \
 	}
 FIGURE_CALL(nvmlDeviceGetPowerUsage, uint32_t, power)
 FIGURE_CALL(nvmlDeviceGetPowerManagementLimit, uint32_t, limit)
@@ -474,8 +496,10 @@ FIGURE_CALL(nvmlDeviceGetEnforcedPowerLimit, uint32_t, limit)
 FIGURE_CALL(nvmlDeviceGetCurrentClocksEventReasons, uint64_t, throttle)
 #endif
 
-EXPORT int nvmlDeviceGetProcessUtilization(struct nvml_device *d, void *rows, uint32_t *count, uint64_t since);
-int nvmlDeviceGetProcessUtilization(struct nvml_device *d, void *rows, uint32_t *count, uint64_t since)
+EXPORT int nvmlDeviceGetProcessUtilization(
+	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since);
+int nvmlDeviceGetProcessUtilization(
+	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since)
 {
 	(void)rows;
 	(void)since;
@@ -486,7 +510,8 @@ int nvmlDeviceGetProcessUtilization(struct nvml_device *d, void *rows, uint32_t 
 
 /* Processes */
 
-static int fill_procs(struct nvml_device *d, const struct fake_card *c, int kind, size_t size, uint32_t *count, void *rows)
+static int fill_procs(struct nvml_device *d, const struct fake_card *c, int kind, size_t size,
+	uint32_t *count, void *rows)
 {
 	static struct fake_proc procs[2 * FAKE_PROCS];
 	uint32_t n = (uint32_t)all_procs(d, c, kind, procs), room = *count;
@@ -501,7 +526,8 @@ static int fill_procs(struct nvml_device *d, const struct fake_card *c, int kind
 		/* Padding is garbage in the real library too. */
 		memset(&e, 0xaa, sizeof(e));
 		e.pid = (uint32_t)procs[i].pid;
-		e.used = procs[i].used < 0 || c->is_blind ? NVML_ABSENT_U64 : (uint64_t)procs[i].used * MIB;
+		e.used = procs[i].used < 0 || c->is_blind ? NVML_ABSENT_U64
+							  : (uint64_t)procs[i].used * MIB;
 		e.gpu_instance = procs[i].gi < 0 ? NVML_ABSENT_U32 : (uint32_t)procs[i].gi;
 		e.compute_instance = procs[i].gi < 0 ? NVML_ABSENT_U32 : 0;
 		e.used_protected = i % 2 ? NVML_ABSENT_U64 : 0;
@@ -510,12 +536,12 @@ static int fill_procs(struct nvml_device *d, const struct fake_card *c, int kind
 	return NVML_OK;
 }
 
-#define LIST_CALL(name, kind, size)                                                                \
-	EXPORT int name(struct nvml_device *d, uint32_t *count, void *rows);                       \
-	int name(struct nvml_device *d, uint32_t *count, void *rows)                               \
-	{                                                                                          \
-		DEVICE(d);                                                                         \
-		return fill_procs(d, c, kind, size, count, rows);                                  \
+#define LIST_CALL(name, kind, size) \
+	EXPORT int name(struct nvml_device *d, uint32_t *count, void *rows); \
+	int name(struct nvml_device *d, uint32_t *count, void *rows) \
+	{ \
+		DEVICE(d); \
+		return fill_procs(d, c, kind, size, count, rows); \
 	}
 
 LIST_CALL(nvmlDeviceGetComputeRunningProcesses, FAKE_C, sizeof(struct nvml_process_v1))
@@ -636,7 +662,8 @@ int nvmlDeviceGetMaxMigDeviceCount(struct nvml_device *d, uint32_t *ret)
 	return NVML_OK;
 }
 
-EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(struct nvml_device *d, uint32_t i, struct nvml_device **ret);
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(
+	struct nvml_device *d, uint32_t i, struct nvml_device **ret);
 int nvmlDeviceGetMigDeviceHandleByIndex(struct nvml_device *d, uint32_t i, struct nvml_device **ret)
 {
 	DEVICE(d);
@@ -687,7 +714,8 @@ static int far_card(const struct fake_card *c, uint32_t link)
 	return -1;
 }
 
-EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvml_device *d, uint32_t link, struct nvml_pci *ret);
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(
+	struct nvml_device *d, uint32_t link, struct nvml_pci *ret);
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvml_device *d, uint32_t link, struct nvml_pci *ret)
 {
 	DEVICE(d);
