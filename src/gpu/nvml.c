@@ -228,7 +228,6 @@ static int start(struct nvml *n, struct err *e)
 		if (r < 0)
 			return r;
 		memset(n->first_variant, 0, sizeof(n->first_variant));
-		memset(n->list_gone, 0, sizeof(n->list_gone));
 		n->has_wide_processes = nvml_lib_has_wide_processes(&n->lib);
 	}
 	code = n->lib.fn.init();

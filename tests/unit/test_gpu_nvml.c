@@ -397,6 +397,40 @@ static void item_09_symbols_that_lie_are_found_out(void **state)
 	assert_five(open_file("libnvidia-ml-535.so", b.data));
 }
 
+static void item_09_the_widest_element_never_overflows(void **state)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	struct gpu_backend *b;
+	struct gpu_snapshot s;
+
+	(void)state;
+	/* As many as the first call has room for. */
+	for (int i = 0; i < 32; i++)
+		buf_printf(&text, "proc 0 pid=%d used=3\n", 4700 + i);
+	b = open_file("libnvidia-ml-535.so", text.data);
+	s = sample(b);
+	assert_int_equal(s.n_procs, 32);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+static void item_09_wide_elements_are_known_by_the_symbols(void **state)
+{
+	static const struct {
+		const char *file;
+		bool want;
+	} rows[] = {{"libnvidia-ml.so.1", false}, {"libnvidia-ml-535.so", true},
+		{"libnvidia-ml-old.so", false}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct gpu_backend *b = open_file(rows[i].file, "cards 1\n");
+
+		assert_int_equal(((struct nvml *)b)->has_wide_processes, rows[i].want);
+		gpu_backend_free(b);
+	}
+}
+
 static void put_row(uint8_t *rows, size_t at, uint32_t pid, uint64_t used)
 {
 	memcpy(rows + at, &pid, sizeof(pid));
@@ -750,6 +784,8 @@ static void item_33_driver_that_comes_later_is_found(void **state)
 	n->wants_restart = true;
 	assert_true(b->impl->snapshot(b, &s, &e) < 0);
 	assert_non_null(strstr(e.text, "not loaded"));
+	/* The driver may come with another library. */
+	assert_null(n->lib.handle);
 	scenario("cards 1\n");
 	s = sample(b);
 	assert_int_equal(s.cards[0].state, GPU_OK);
@@ -1009,6 +1045,8 @@ int main(void)
 		T(item_08_one_process_on_four_cards_has_four_rows),
 		T(item_09_each_library_has_its_own_element),
 		T(item_09_symbols_that_lie_are_found_out),
+		T(item_09_the_widest_element_never_overflows),
+		T(item_09_wide_elements_are_known_by_the_symbols),
 		T(item_09_stride_by_proc_when_numbers_do_not_tell),
 		T(item_11_long_lists_grow_and_stay_whole),
 		T(item_15_gone_processes_keep_their_rows),
