@@ -322,6 +322,18 @@ static int begin_fresh(struct run *r, struct err *e)
 	return journal_load(r->dirfd, &r->journal, e);
 }
 
+int run_load_journal(struct run *r, struct err *e)
+{
+	CLEANUP_CLOSE int dirfd = open(r->config->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dirfd >= 0)
+		return journal_load(dirfd, &r->journal, e);
+	if (errno != ENOENT)
+		return err_sys(e, -errno, "cannot open the log directory %s", r->config->log_dir);
+	r->journal = journal_load_bytes("", 0);
+	return 0;
+}
+
 static int open_journal(struct run *r, struct err *e)
 {
 	int code = journal_load(r->dirfd, &r->journal, e);
@@ -515,12 +527,10 @@ static void run_done(struct run *r)
 static int look_at_file(const struct run_config *c, struct err *e)
 {
 	struct run r = {.config = c, .dirfd = -1, .lock_fd = -1, .file.inotify = -1};
-	int code = 0;
+	int code = c->only_settle ? 0 : run_load_journal(&r, e);
 
-	if (!c->only_settle) {
-		r.journal = journal_load_bytes("", 0);
+	if (!code && !c->only_settle)
 		code = run_jobs_read_first(&r, e);
-	}
 	run_done(&r);
 	return code;
 }

@@ -156,6 +156,8 @@ struct run {
 void run_wake(struct run *r); /* a turn soon, once however often it's called */
 void run_wake_in(struct run *r, int64_t ms);
 void run_end(struct run *r, int code);
+/* The journal as it lies in the configured log directory, for looking only; no directory is an empty journal. */
+int run_load_journal(struct run *r, struct err *e);
 
 /* run_say.c: lines of the terminal or the pipe */
 void run_say(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -215,7 +215,7 @@ def test_an_end_without_scheduler_and_agent_is_not_forgotten(world):
 
 
 def test_a_killed_agent_comes_back_and_nothing_is_lost(world):
-    world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=1G after=1] " + note("b"))
+    world.jobs("[vram=1G name=a] " + note("a", wait_for("go")), "[vram=1G after=a] " + note("b"))
     r = world.run()
     r.sees("job 1 started")
     first = until(world.agents)

@@ -206,7 +206,7 @@ def test_cpu_jobs_need_no_card(world):
 
 def test_after_name_and_gpu(world):
     world.jobs("[vram=1G after=prep gpu=1] " + note("train"), "[gpus=0 name=prep] " + note("prep"),
-               "[vram=1G after=2] " + note("third"))
+               "[vram=1G after=prep] " + note("third"))
     r = world.finish(sim="2")
     assert world.judge()[:1] == ["prep"] and sorted(world.judge()) == ["prep", "third", "train"]
     assert "job 1 started on gpu [1]" in r.out

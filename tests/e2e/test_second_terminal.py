@@ -177,7 +177,7 @@ def test_a_suggestion_from_the_peaks(world):
 
 def test_check_tells_the_plan_and_runs_nothing(world):
     world.foreign({0: 20000})
-    world.jobs("[vram=20G] " + note("a"), "[vram=20G] " + note("b"), "[vram=90G] " + note("c"), note("d"), "[after=1] " + note("e"),
+    world.jobs("[vram=20G name=a] " + note("a"), "[vram=20G] " + note("b"), "[vram=90G] " + note("c"), note("d"), "[after=a] " + note("e"),
                "[cancel] " + note("f"))
     r = world.finish("--check", sim="2", code=1)
     lines = r.lines()
