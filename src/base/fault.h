@@ -3,7 +3,8 @@
  * optionally "#N" for the N-th passage only, several joined by commas. Compiled in only with -Dfault_points=true (the
  * tests' build); else nothing is left of it.
  *
- *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
+ *   agent/claim.c        claim.before-stage-lock            the stage is open, but not yet ours alone
+ *                        claim.before-sync              [e] staged, nothing written yet
  *                        claim.between-sync-and-rename  [e] durable, not born
  *                        claim.after-rename             [e] born, its name not yet durable; no shim
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
