@@ -6,7 +6,8 @@
  * 1. On no card: foreign + budgets + promised + headroom + what the plan starts there > total.
  * 2. No job is started twice, none on a card it may not use, each on exactly as many cards as it asked for, all on one node.
  * 3. A whole-card job is alone among ours on its cards.
- * 4. A job that fits and is first in the order is started.
+ * 4. A job that fits and is first in the order is started, unless it would take a guarded job's place.
+ * 5. A guarded job fits on its cards as soon as its blockers have ended: newcomers leave it that much.
  *
  * The cost is about one pass over the queue: memory only shrinks within a plan, so the smallest need that failed for a
  * given shape fails for all larger ones.
@@ -22,9 +23,17 @@ struct plan_card {
 	struct card_room room;
 	int32_t index;	       /* ties go to the lower one */
 	bool is_usable;	       /* false: lost, drained, not in --gpus */
-	bool was_seen;	       /* it answered at some time: never a reason for "never" when it's missing now */
+	bool was_seen;	       /* it answered at some time and may be used: never a reason for "never" when it's missing now */
 	int32_t numa;	       /* -1 unknown */
 	uint64_t nvlink_peers; /* bit i: linked to the card at position i of this node */
+};
+
+/* One of our attempts on one card. Only the guard asks for these; without them all charges count as blockers. */
+struct plan_running {
+	uint64_t id;	       /* the job's, for the sentence */
+	uint32_t card;	       /* position in the node */
+	int64_t charge_mib;    /* its part of the card's budgets_mib */
+	uint64_t beside_guard; /* guard_id of the PLAN_START decision that started it, 0: none. If that job is guarded still, it's no blocker */
 };
 
 struct plan_node {
@@ -33,6 +42,8 @@ struct plan_node {
 	bool is_usable;		/* reachable, not drained; its cards count for "never" either way */
 	uint32_t n_cpu_jobs;	/* CPU jobs running there now */
 	uint32_t max_cpu_jobs;	/* 0: no limit */
+	const struct plan_running *running; /* may be NULL */
+	size_t n_running;
 };
 
 struct plan_job {
@@ -45,15 +56,23 @@ struct plan_job {
 	uint64_t only_cards;   /* 0: any; else bit i: position i of the node (with only_node) */
 	int32_t only_node;     /* -1: any */
 	bool is_blocked;       /* waits for something else (a dependency, a hold): counted, not placed */
+	/* guard_node and guard_cards of its decision in the last plan: the place kept for it. guard_cards 0: none. */
+	int32_t guard_node;
+	uint64_t guard_cards;
 };
 
+/*
+ * Of several places: the cards with the smallest sufficient room (best fit, pack) or the largest (spread), and the node
+ * with the smallest, or largest, sum of it. Best fit takes the first idle cards by index for an undeclared job; spread and
+ * pack go by room there too. Ties: NVLink, then NUMA, then the lower index and the lower node.
+ */
 enum plan_place { PLACE_BEST_FIT, PLACE_SPREAD, PLACE_PACK };
 
 struct plan_policy {
 	enum plan_place place;
 	int64_t margin_mib, idle_threshold_mib;
 	bool exclusive;
-	bool need_nvlink;      /* several cards: only sets joined by NVLink where a node has such */
+	bool need_nvlink;      /* several cards: only sets joined by NVLink (each to another of the set) where a node has sets of that size */
 	uint32_t max_jobs_per_card; /* 0: no limit */
 	uint32_t max_jobs;     /* starts allowed by this plan; 0: no limit */
 	int64_t guard_after_ms; /* 0: off. A job that waited longer keeps its place: protocol and decisions.md, "The guard" */
@@ -71,6 +90,7 @@ enum plan_why {
 	WHY_GUARDED,	/* would delay the guarded job guard_id */
 	WHY_BLOCKED,	/* is_blocked */
 	WHY_NO_NODE,	/* no usable node or card now */
+	WHY_NVLINK,	/* enough cards have room, but no `gpus` of them are joined: have_cards are at most */
 	WHY_THRESHOLD,	/* undeclared, and the idle threshold is 0: can never be met */
 	/* with PLAN_NEVER */
 	WHY_TOO_MANY_CARDS, /* have_cards usable at most on one node */
@@ -86,7 +106,14 @@ struct plan_decision {
 	int64_t need_mib, best_free_mib; /* margin included; best_free may be negative */
 	int32_t best_node, best_card;	 /* -1: none */
 	uint32_t have_cards;
+	/*
+	 * WHY_GUARDED: the job it would delay. PLAN_START: the guarded job on whose cards it starts as well; keep it with
+	 * the attempt (plan_running.beside_guard). 0: none.
+	 */
 	uint64_t guard_id;
+	/* PLAN_WAIT: the place kept for this job; hand it back in the next plan. */
+	int32_t guard_node; /* -1: none */
+	uint64_t guard_cards;
 };
 
 /*

@@ -1,0 +1,373 @@
+/*
+ * The walk of the plan: order, one decision a job, the bookkeeping of what each start takes. Which cards is plan_place.c,
+ * whose place is kept plan_guard.c, why a job waits plan_why.c. Reasons are worked out after the walk, from the figures
+ * the plan ends with: while it runs only starts matter, and a reason given early could be stale at the end.
+ */
+#include "sched/plan_inner.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+
+enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j)
+{
+	if (j->declared_mib < 0)
+		return WHOLE;
+	return j->exclusive || s->policy->exclusive ? ALONE : SHARE;
+}
+
+int64_t job_need(const struct plan_state *s, const struct plan_job *j)
+{
+	if (j->declared_mib < 0)
+		return 0;
+	int64_t need = mib_clamp(mib_clamp(j->declared_mib) + mib_clamp(s->policy->margin_mib));
+	return need > 0 ? need : 0;
+}
+
+bool job_is_pinned(const struct plan_job *j)
+{
+	return j->only_node >= 0 || j->only_cards != 0;
+}
+
+bool job_may_use_node(const struct plan_job *j, size_t node)
+{
+	return j->only_node < 0 || (size_t)j->only_node == node;
+}
+
+uint64_t job_may_use_cards(const struct plan_job *j)
+{
+	return j->only_cards ? j->only_cards : UINT64_MAX;
+}
+
+int64_t room_when_ours_ended(const struct card_room *r)
+{
+	struct card_room empty = *r;
+
+	empty.budgets_mib = 0;
+	return mib_clamp(card_free(&empty));
+}
+
+/* What the guard on this card leaves for a newcomer's declaration + margin. */
+static int64_t card_kept_limit(const struct plan_state *s, const struct guard *g, size_t c)
+{
+	const struct plan_policy *p = s->policy;
+
+	if (g->sharing != SHARE)
+		return NO_ROOM;
+	/* The newcomer takes one slot and the guarded job needs another. */
+	if (p->max_jobs_per_card > 0 && s->n_companions[c] + 2 > p->max_jobs_per_card)
+		return NO_ROOM;
+	return room_when_ours_ended(&s->rooms[c]) - s->companions_mib[c] - g->need_mib +
+	       mib_clamp(p->margin_mib);
+}
+
+static void card_refresh(struct plan_state *s, struct node_state *n, uint32_t i)
+{
+	const struct plan_policy *p = s->policy;
+	size_t c = n->first + i;
+	const struct card_room *r = &s->rooms[c];
+	uint64_t bit = UINT64_C(1) << i;
+	bool is_usable = n->usable & bit, is_kept = n->guard.is_set && (n->guard.cards & bit);
+	struct card_need whole = {
+		.declared_mib = UNDECLARED, .idle_threshold_mib = p->idle_threshold_mib};
+
+	n->alone &= ~bit;
+	n->idle &= ~bit;
+	s->avail[c] = NO_ROOM;
+	if (!is_usable)
+		return;
+	if (!is_kept && card_fits(r, &whole) == FIT_YES)
+		n->idle |= bit;
+	if (r->has_whole || (p->max_jobs_per_card > 0 && r->n_ours >= p->max_jobs_per_card))
+		return;
+	if (!is_kept && r->n_ours == 0)
+		n->alone |= bit;
+	int64_t room = card_free(r);
+	if (is_kept) {
+		int64_t limit = card_kept_limit(s, &n->guard, c);
+		room = limit < room ? limit : room;
+	}
+	s->avail[c] = mib_clamp(room);
+}
+
+void node_refresh(struct plan_state *s, size_t node, uint64_t which)
+{
+	struct node_state *n = &s->nodes[node];
+
+	for (uint32_t i = 0; i < n->n; i++)
+		if (which & (UINT64_C(1) << i))
+			card_refresh(s, n, i);
+}
+
+void memo_clear(struct plan_state *s)
+{
+	for (size_t i = 0; i < SHARING_N; i++)
+		for (size_t k = 0; k <= CARDS_MAX; k++)
+			s->failed[i][k] = s->unguardable[i][k] = INT64_MAX;
+}
+
+static void node_init(struct plan_state *s, size_t node, size_t first)
+{
+	const struct plan_node *in = &s->in[node];
+	struct node_state *n = &s->nodes[node];
+
+	n->first = first;
+	n->n = in->n_cards < CARDS_MAX ? (uint32_t)in->n_cards : CARDS_MAX;
+	n->n_cpu_jobs = in->n_cpu_jobs;
+	for (uint32_t i = 0; i < n->n; i++) {
+		const struct plan_card *card = &in->cards[i];
+
+		s->rooms[first + i] = card->room;
+		s->index[first + i] = card->index;
+		s->node_of[first + i] = (uint32_t)node;
+		if (i > 0 && card->index < in->cards[i - 1].index)
+			s->is_ascending = false;
+		if (in->is_usable && card->is_usable)
+			n->usable |= UINT64_C(1) << i;
+		if (card->room.promised_mib > 0)
+			s->has_promises = true;
+		for (uint32_t k = 0; k < n->n; k++) {
+			if (k == i || !(card->nvlink_peers & (UINT64_C(1) << k)))
+				continue;
+			s->peers[first + i] |= UINT64_C(1) << k;
+			s->peers[first + k] |= UINT64_C(1) << i;
+		}
+	}
+	node_refresh(s, node, UINT64_MAX);
+}
+
+static void state_init(struct plan_state *s)
+{
+	size_t first = 0;
+
+	for (size_t i = 0; i < s->n_nodes; i++)
+		s->n_cards += s->in[i].n_cards < CARDS_MAX ? s->in[i].n_cards : CARDS_MAX;
+	s->nodes = xcalloc(s->n_nodes + 1, sizeof(*s->nodes));
+	s->rooms = xcalloc(s->n_cards + 1, sizeof(*s->rooms));
+	s->avail = xcalloc(s->n_cards + 1, sizeof(*s->avail));
+	s->companions_mib = xcalloc(s->n_cards + 1, sizeof(*s->companions_mib));
+	s->n_companions = xcalloc(s->n_cards + 1, sizeof(*s->n_companions));
+	s->peers = xcalloc(s->n_cards + 1, sizeof(*s->peers));
+	s->index = xcalloc(s->n_cards + 1, sizeof(*s->index));
+	s->node_of = xcalloc(s->n_cards + 1, sizeof(*s->node_of));
+	s->is_ascending = true;
+	for (size_t i = 0; i < s->n_nodes; i++) {
+		node_init(s, i, first);
+		first += s->nodes[i].n;
+	}
+	memo_clear(s);
+}
+
+static void state_done(struct plan_state *s)
+{
+	free(s->nodes);
+	free(s->rooms);
+	free(s->avail);
+	free(s->companions_mib);
+	free(s->n_companions);
+	free(s->peers);
+	free(s->index);
+	free(s->node_of);
+}
+
+struct rank {
+	int32_t priority;
+	int64_t since_ms;
+	size_t job;
+};
+
+static int rank_compare(const void *a, const void *b)
+{
+	const struct rank *x = a, *y = b;
+
+	if (x->priority != y->priority)
+		return x->priority > y->priority ? -1 : 1;
+	if (x->since_ms != y->since_ms)
+		return x->since_ms < y->since_ms ? -1 : 1;
+	return (x->job > y->job) - (x->job < y->job);
+}
+
+/* Positions of the jobs in the order in which they're looked at; the caller frees it. */
+static size_t *order_make(const struct plan_job *jobs, size_t n)
+{
+	struct rank *ranks = xreallocarray(NULL, n + 1, sizeof(*ranks));
+	size_t *order = xreallocarray(NULL, n + 1, sizeof(*order));
+	bool is_sorted = true;
+
+	for (size_t i = 0; i < n; i++) {
+		ranks[i] = (struct rank){jobs[i].priority, jobs[i].waiting_since_ms, i};
+		if (i > 0 && rank_compare(&ranks[i - 1], &ranks[i]) > 0)
+			is_sorted = false;
+	}
+	if (!is_sorted)
+		qsort(ranks, n, sizeof(*ranks), rank_compare);
+	for (size_t i = 0; i < n; i++)
+		order[i] = ranks[i].job;
+	free(ranks);
+	return order;
+}
+
+static void start(struct plan_state *s, size_t job, struct place p)
+{
+	const struct plan_job *j = &s->jobs[job];
+	struct plan_decision *d = &s->ret[job];
+	struct node_state *n = &s->nodes[p.node];
+	enum sharing sharing = job_sharing(s, j);
+
+	for (uint32_t i = 0; i < n->n; i++) {
+		if (!(p.cards & (UINT64_C(1) << i)))
+			continue;
+		struct card_room *r = &s->rooms[n->first + i];
+		int64_t charge = sharing == WHOLE ? r->total_mib : mib_clamp(j->declared_mib);
+		if (__builtin_add_overflow(r->budgets_mib, charge, &r->budgets_mib))
+			r->budgets_mib = INT64_MAX;
+		r->n_ours++;
+		r->has_whole |= sharing != SHARE;
+	}
+	d->guard_id = guard_note_start(s, p, j->declared_mib);
+	node_refresh(s, (size_t)p.node, p.cards);
+	d->what = PLAN_START;
+	d->node = p.node;
+	d->cards = p.cards;
+	s->n_started++;
+}
+
+static void decide_cpu_job(struct plan_state *s, size_t job)
+{
+	const struct plan_job *j = &s->jobs[job];
+	struct plan_decision *d = &s->ret[job];
+	bool has_node = false;
+	int32_t best = -1;
+
+	for (size_t i = 0; i < s->n_nodes; i++) {
+		const struct plan_node *in = &s->in[i];
+		uint32_t now = s->nodes[i].n_cpu_jobs;
+
+		if (!in->is_usable || !job_may_use_node(j, i))
+			continue;
+		has_node = true;
+		if (in->max_cpu_jobs > 0 && now >= in->max_cpu_jobs)
+			continue;
+		if (best < 0 || now < s->nodes[best].n_cpu_jobs)
+			best = (int32_t)i;
+	}
+	if (best < 0) {
+		d->why = has_node ? WHY_JOBS_LIMIT : WHY_NO_NODE;
+		return;
+	}
+	s->nodes[best].n_cpu_jobs++;
+	s->n_started++;
+	d->what = PLAN_START;
+	d->node = best;
+}
+
+/* Has a job that wanted no more, and could go anywhere as well, failed already? */
+static bool is_known_to_fail(const struct plan_state *s, const struct plan_job *j)
+{
+	return !job_is_pinned(j) && job_need(s, j) >= s->failed[job_sharing(s, j)][j->gpus];
+}
+
+static void remember_failure(struct plan_state *s, const struct plan_job *j)
+{
+	int64_t *least = &s->failed[job_sharing(s, j)][j->gpus];
+
+	if (!job_is_pinned(j) && job_need(s, j) < *least)
+		*least = job_need(s, j);
+}
+
+/* A guarded job looks for a place as if its own weren't taken. */
+static bool try_guarded(struct plan_state *s, size_t job, int32_t node)
+{
+	struct guard kept = s->nodes[node].guard;
+
+	guard_lift(s, (size_t)node);
+	struct place p = place_find(s, &s->jobs[job]);
+	if (p.node < 0) {
+		guard_set(s, (size_t)node, &kept);
+		return false;
+	}
+	start(s, job, p);
+	/* What was kept is free for others: failures before this say nothing any more. */
+	memo_clear(s);
+	return true;
+}
+
+static void decide_gpu_job(struct plan_state *s, size_t job)
+{
+	const struct plan_job *j = &s->jobs[job];
+	int32_t kept = guard_node_of(s, job);
+
+	if (kept >= 0) {
+		try_guarded(s, job, kept);
+		return;
+	}
+	if (!is_known_to_fail(s, j)) {
+		struct place p = place_find(s, j);
+		if (p.node >= 0) {
+			start(s, job, p);
+			return;
+		}
+		remember_failure(s, j);
+	}
+	if (guard_is_due(s, j))
+		guard_try(s, job);
+}
+
+static void decide(struct plan_state *s, size_t job)
+{
+	const struct plan_job *j = &s->jobs[job];
+	struct plan_decision *d = &s->ret[job];
+
+	if (j->is_blocked)
+		d->why = WHY_BLOCKED;
+	else if (j->gpus > 0 && why_never(s, j, d))
+		d->what = PLAN_NEVER;
+	else if (s->policy->max_jobs > 0 && s->n_started >= s->policy->max_jobs)
+		d->why = WHY_JOBS_LIMIT;
+	else if (j->gpus == 0)
+		decide_cpu_job(s, job);
+	else if (j->gpus > CARDS_MAX)
+		d->why = WHY_NO_NODE; /* nothing is known of any card yet, else it were never */
+	else if (j->declared_mib < 0 && s->policy->idle_threshold_mib <= 0)
+		d->why = WHY_THRESHOLD;
+	else
+		decide_gpu_job(s, job);
+}
+
+static void decision_init(struct plan_decision *d, const struct plan_state *s, size_t job)
+{
+	*d = (struct plan_decision){
+		.job = job,
+		.what = PLAN_WAIT,
+		.node = -1,
+		.need_mib = s->jobs[job].gpus > 0 ? job_need(s, &s->jobs[job]) : 0,
+		.best_node = -1,
+		.best_card = -1,
+		.guard_node = -1,
+	};
+}
+
+void plan_make(const struct plan_node *nodes, size_t n_nodes, const struct plan_job *jobs,
+	size_t n_jobs, const struct plan_policy *policy, int64_t now_ms, struct plan_decision *ret)
+{
+	struct plan_state s = {.in = nodes,
+		.n_nodes = n_nodes,
+		.jobs = jobs,
+		.n_jobs = n_jobs,
+		.policy = policy,
+		.now_ms = now_ms,
+		.ret = ret};
+	size_t *order = order_make(jobs, n_jobs);
+
+	state_init(&s);
+	for (size_t i = 0; i < n_jobs; i++)
+		decision_init(&ret[i], &s, i);
+	guard_restore(&s, order);
+	for (size_t i = 0; i < n_jobs; i++)
+		decide(&s, order[i]);
+	for (size_t i = 0; i < n_jobs; i++)
+		if (ret[i].what == PLAN_WAIT)
+			why_waits(&s, &jobs[i], &ret[i]);
+	free(order);
+	state_done(&s);
+}

@@ -1,0 +1,127 @@
+/*
+ * What the files of the plan share: the state of one plan_make call. Nothing here outlives the call, and nothing outside
+ * src/sched/plan*.c includes it.
+ *
+ * A card's `avail` is all a newcomer's declaration + margin may come to: what is free, less what is kept for a guarded
+ * job. So one comparison answers both questions, and the search is a scan of one flat array.
+ */
+#pragma once
+
+#include "sched/plan.h"
+
+#define CARDS_MAX 64
+/* Figures are held within this, so that sums over a node's cards and differences can't wrap. */
+#define MIB_MAX (INT64_C(1) << 50)
+#define NO_ROOM (-MIB_MAX) /* below every need */
+
+static inline int64_t mib_clamp(int64_t mib)
+{
+	return mib > MIB_MAX ? MIB_MAX : mib < NO_ROOM ? NO_ROOM : mib;
+}
+
+/* How a job shares its cards; the three kinds of which avail, alone and idle say where they go. */
+enum sharing { SHARE, ALONE, WHOLE, SHARING_N };
+
+/* The place kept on a node. */
+struct guard {
+	bool is_set;
+	size_t job; /* position in jobs */
+	uint64_t cards;
+	int64_t need_mib; /* margin included */
+	enum sharing sharing;
+};
+
+struct node_state {
+	size_t first; /* of its cards in the flat arrays */
+	uint32_t n;
+	uint64_t usable; /* cards that may be used now; 0 when the node can't */
+	uint64_t alone; /* usable, none of ours on it, not kept for a guarded job */
+	uint64_t idle; /* fits an undeclared job */
+	uint32_t n_cpu_jobs;
+	struct guard guard;
+};
+
+/* For each k: the largest room that k cards of one node all have, and the node. v[0] isn't used. */
+struct kth {
+	bool is_made;
+	int64_t v[CARDS_MAX + 1];
+	int32_t node[CARDS_MAX + 1];
+};
+
+enum view { VIEW_NOW, VIEW_UNGUARDED, VIEW_UNLIMITED, VIEW_UNPROMISED, VIEW_CAPACITY, VIEW_N };
+
+struct plan_state {
+	const struct plan_node *in;
+	struct node_state *nodes;
+	size_t n_nodes;
+	/* Flat, one entry a card. */
+	struct card_room *rooms;
+	int64_t *avail;
+	int64_t *companions_mib; /* of the guard on it: charges that aren't its blockers' */
+	uint32_t *n_companions;
+	uint64_t *peers; /* NVLink, made symmetric */
+	int32_t *index;
+	uint32_t *node_of;
+	size_t n_cards;
+	bool is_ascending; /* positions ascend with the indices on every node */
+
+	const struct plan_job *jobs;
+	size_t n_jobs;
+	const struct plan_policy *policy;
+	int64_t now_ms;
+	struct plan_decision *ret;
+
+	uint32_t n_started;
+	size_t n_guards;
+	bool has_promises;
+	/* Smallest declaration that found no place, and no place to keep; for jobs that may go anywhere. */
+	int64_t failed[SHARING_N][CARDS_MAX + 1];
+	int64_t unguardable[SHARING_N][CARDS_MAX + 1];
+	struct kth views[SHARING_N]
+			[VIEW_N]; /* for jobs that may go anywhere; made when asked for */
+};
+
+enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j);
+int64_t job_need(const struct plan_state *s, const struct plan_job *j);
+bool job_is_pinned(const struct plan_job *j);
+bool job_may_use_node(const struct plan_job *j, size_t node);
+uint64_t job_may_use_cards(const struct plan_job *j);
+/* What strangers, other users' promises and headroom leave when all of ours have ended. */
+int64_t room_when_ours_ended(const struct card_room *r);
+/* Works out avail, alone and idle anew for the cards in `which`. */
+void node_refresh(struct plan_state *s, size_t node, uint64_t which);
+void memo_clear(struct plan_state *s);
+
+/* plan_place.c. A place: the node, or -1, and its cards. */
+struct place {
+	int32_t node;
+	uint64_t cards;
+};
+struct place place_find(const struct plan_state *s, const struct plan_job *j);
+/*
+ * Of the candidates, the k with the smallest keys (keys: one for each position of the node). 0 when there are too few,
+ * or when NVLink is required and there's no joined set.
+ */
+uint64_t place_choose(const struct plan_state *s, size_t node, uint64_t candidates, uint32_t k,
+	const int64_t *keys);
+/* Most cards of `cards` that are joined by NVLink. */
+uint32_t place_joined_max(const struct plan_state *s, size_t node, uint64_t cards);
+/* Must a set of k cards on this node be joined? */
+bool place_needs_joined(const struct plan_state *s, size_t node, uint32_t k);
+
+/* plan_guard.c */
+void guard_restore(struct plan_state *s, const size_t *order);
+bool guard_is_due(const struct plan_state *s, const struct plan_job *j);
+void guard_try(struct plan_state *s, size_t job);
+/* Position of the node where this job's place is kept, or -1. */
+int32_t guard_node_of(const struct plan_state *s, size_t job);
+void guard_set(struct plan_state *s, size_t node, const struct guard *g);
+void guard_lift(struct plan_state *s, size_t node);
+/* A newcomer starts on the node: whose place does it share? 0: nobody's. Its charge becomes a companion's. */
+uint64_t guard_note_start(struct plan_state *s, struct place p, int64_t charge_mib);
+
+/* plan_why.c */
+/* Can it never start, as far as the cards known go? Then *d says why. */
+bool why_never(struct plan_state *s, const struct plan_job *j, struct plan_decision *d);
+/* Why a job that waits does so, by the figures at the plan's end. */
+void why_waits(struct plan_state *s, const struct plan_job *j, struct plan_decision *d);
