@@ -22,6 +22,9 @@
 
 #define CLAIM_SPEC_MAX (2 * 1024 * 1024)
 #define CLAIM_CARDS_MAX 64
+#define CLAIM_ARGS_MAX 4096
+#define CLAIM_ENV_MAX 16384
+#define CLAIM_STRING_MAX (128 * 1024 - 1) /* one argument or variable: the kernel's MAX_ARG_STRLEN */
 
 struct claim_card {
 	char uuid[48];
@@ -57,7 +60,11 @@ struct claim_spec {
 
 void claim_spec_done(struct claim_spec *s);
 json_t *claim_spec_encode(const struct claim_spec *s);
-/* From a launch message's job object plus its shared "env", or from disk. Bounds everything; names the key in *e. */
+/*
+ * From disk, or from a launch message's job object into whose "env" the caller has put the shared variables first (of
+ * two with one name the later is kept). Bounds everything; names the key in *e. "queue" and "boot_id" may be missing, as in
+ * a message: then they're "" and the caller fills them before claim_make.
+ */
 int claim_spec_decode(const json_t *o, struct claim_spec *ret, struct err *e);
 
 /* What `state` says. */
@@ -73,17 +80,25 @@ struct claim_record {
 	struct attempt_end end; /* when ended; started_* also while started */
 };
 
+#define CLAIM_SLOT_SIZE 512
+#define CLAIM_STATE_SIZE (2 * CLAIM_SLOT_SIZE)
+/* One slot as it lies on disk, and the newest whole one of a `state` file's bytes (-EBADMSG: neither is whole). Pure. */
+void claim_slot_encode(const struct claim_record *rec, uint8_t ret[CLAIM_SLOT_SIZE]);
+int claim_state_decode(const uint8_t *bytes, size_t n, struct claim_record *ret);
+
 enum claim_made { CLAIM_MADE, CLAIM_SAME_TOKEN, CLAIM_OTHER_TOKEN };
 
 /*
  * Stages and renames. On CLAIM_SAME_TOKEN and CLAIM_OTHER_TOKEN nothing was made: a claim or a retired line of that
  * name was there. After any error of the rename the token found at the name is read before the error is believed.
+ * Negative: no claim was made, and nothing of it is left. The retired lines are asked through r->retired (retired_load).
  */
 int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e);
 
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
+/* -EBADMSG: no slot is whole, so nobody knows how far it came. */
 int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);
 /* Writes the next slot; rec->seq is raised by one. durable: fdatasync. Works when the disk is full. */
 int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, struct err *e);
@@ -91,7 +106,10 @@ int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, str
 int claim_lock(int claim_fd);
 /* Is somebody holding it? *ret_pid = 0 when not. Never call this in the process that holds it. */
 int claim_lock_holder(int claim_fd, pid_t *ret_pid);
-/* Leaves the wish to end (file `stop`, by rename, not synced). Any number of times; the first one's reason stays. */
+/*
+ * Leaves the wish to end, not synced. Any number of times; the first one's reason stays. `stop` is a symbolic link whose target
+ * is "<reason> <grace_ms>": made in one step, whole or not at all, first one wins, and it needs no block of a full disk.
+ */
 int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms);
 /* 0 and the wish, or -ENOENT. */
 int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms);
@@ -103,14 +121,24 @@ struct claim_retire {
 	struct attempt_end end;
 };
 int claim_retire(struct root *r, const struct claim_retire *items, size_t n, struct err *e);
-/* Looks a name up among the retired ones (an index is kept in memory by the caller's struct): 0 or -ENOENT. */
-struct retired_index;
+/* Removes a claim that has its retired line (claim_retire does): out of claims/ in one step, then its files. */
+void claim_remove(struct root *r, const struct attempt_name *n, const char *token);
+/*
+ * The names of the retired ones, kept in memory (16 bytes each); tokens and ends are read from the file when asked for.
+ * claim_retire adds to r->retired by itself; adding a name twice changes nothing. *r must outlive the index.
+ */
 int retired_load(struct root *r, struct retired_index **ret, struct err *e);
 void retired_free(struct retired_index *x);
+/* 0 or -ENOENT. */
 int retired_find(const struct retired_index *x, const struct attempt_name *n, char ret_token[ID_LEN], struct attempt_end *ret);
+/* Takes in what was appended to the file since (claim_retire did so already). */
 void retired_add(struct retired_index *x, const struct claim_retire *item);
+size_t retired_count(const struct retired_index *x);
 
-/* Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. */
+/*
+ * Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. The descriptor is
+ * closed afterwards. A claim of which there's a retired line (the agent died in between) is removed and not told.
+ */
 int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd), void *arg);
 /* Removes what was staged and never claimed, older than an hour. */
 void claim_sweep_stage(struct root *r, int64_t now_wall_ms);

@@ -13,7 +13,7 @@
  *
  * Where: $GPUSTOW_AGENT_ROOT (what the administrator set); else <home by passwd>/.gpustow/agent/<host>-<machine8> if the
  * home is on a local file system (statfs: not NFS, CIFS, FUSE ssh, ...), ours and writable; else /var/tmp/gpustow-<uid>.
- * With simulated cards (GPUSTOW_SIM) "sim-<hash of the cards and their directory>" is appended: they're another machine.
+ * With simulated cards (GPUSTOW_SIM) "/sim-<hash of the cards and their directory>" is appended: they're another machine.
  */
 #pragma once
 
@@ -22,10 +22,19 @@
 
 #include <stdbool.h>
 
+struct retired_index;
+
 struct root {
 	char path[3072];
 	int fd;		 /* O_PATH|O_DIRECTORY of it, or O_RDONLY; -1 when zero-initialised through root_init */
 	char id[ID_LEN];
+	/* Put here by retired_load, taken away by retired_free: claim_make, claim_retire and claim_each ask it. */
+	struct retired_index *retired;
+	/*
+	 * What a shim executes as {"gpustow-agent", "serve", <path>} when it has written an end and nobody hears its bell:
+	 * the agent's main sets "/proc/self/exe". NULL: nothing is started. Borrowed.
+	 */
+	const char *agent_exe;
 };
 
 void root_init(struct root *r);
@@ -37,3 +46,5 @@ void root_done(struct root *r);
 /* A sockaddr_un for `name` below the root: the real path when it fits 107 bytes, else by way of /proc/self/fd. */
 struct sockaddr_un;
 int root_sockaddr(const struct root *r, const char *name, struct sockaddr_un *ret, struct err *e);
+/* One datagram to <root>/bell, not waiting: "<queue>/<job>.<attempt>". -ECONNREFUSED or -ENOENT: nobody listens. */
+int root_ring(const struct root *r, const char *text);

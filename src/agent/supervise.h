@@ -9,14 +9,23 @@
  *
  * When it wasn't asked to stop, the leader's end is the attempt's end, and what is left of the tree stays (charged,
  * named, reaped). When it was, the attempt ends when the tree is empty or was killed.
- * The tree for killing: the job's session and whatever lives below its shim. Never an agent or another shim.
+ * The tree for killing: the job's session and whatever lives below its shim. Never an agent or another shim, and what lives
+ * below those: they're known by the names they gave themselves (below) and by the file they run.
+ *
+ * A process that KILL doesn't end (it hangs in a driver) holds the end up for SUPERVISE_PATIENCE_MS; then the attempt ends
+ * with it among the survivors. A leader that KILL doesn't end holds it up for as long as it takes.
  */
 #pragma once
 
 #include "agent/claim.h"
+#include "proc/proc.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#define SUPERVISE_SHIM_NAME "gpustow-shim"   /* prctl(PR_SET_NAME): the shim's, set by shim_fork */
+#define SUPERVISE_AGENT_NAME "gpustow-agent" /* the agent's main must set it before it starts anything */
+#define SUPERVISE_PATIENCE_MS 10000
 
 enum supervise_phase { SUPERVISE_RUNNING, SUPERVISE_TERMINATING, SUPERVISE_KILLING, SUPERVISE_ENDED };
 
@@ -24,7 +33,7 @@ struct supervise {
 	int claim_fd;		   /* borrowed */
 	struct claim_record rec;   /* what was last written; started_boot_ms is the limit's zero */
 	int64_t timeout_ms, grace_ms;
-	pid_t tree_root;	   /* descent is counted from here: the shim; 0 when it's gone */
+	pid_t tree_root;	   /* descent is counted from here: the shim, checked to be alive; 0 when it's gone */
 	bool is_parent;		   /* the leader is our child: its wait status will be told */
 	enum supervise_phase phase;
 	enum stop_reason reason;
@@ -33,6 +42,8 @@ struct supervise {
 	bool has_status;	   /* status is what wait said */
 	int status;
 	int64_t leader_ended_boot_ms;
+	bool was_killed;
+	uint32_t kill_rounds;
 };
 
 /* One turn at BOOTTIME now_ms. Reads the stop wish if look_for_stop. Returns how many ms until the next turn at the latest
@@ -42,3 +53,5 @@ int64_t supervise_turn(struct supervise *s, int64_t now_ms, bool look_for_stop, 
 void supervise_leader_status(struct supervise *s, int status, int64_t now_ms);
 /* Processes of the tree still there (the leader not counted). */
 size_t supervise_survivors(const struct supervise *s);
+/* The same with a table read by the caller, for many attempts at once. */
+size_t supervise_survivors_in(const struct supervise *s, const struct proc_table *t);

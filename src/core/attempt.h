@@ -21,6 +21,8 @@ struct attempt_name {
 #define ATTEMPT_NAME_LEN 72
 void attempt_name_format(const struct attempt_name *n, char ret[ATTEMPT_NAME_LEN]);
 int attempt_name_parse(const char *s, struct attempt_name *ret);
+/* 32 lower-case hex digits and nothing else. */
+bool id_is_valid(const char *s);
 bool attempt_name_equal(const struct attempt_name *a, const struct attempt_name *b);
 
 enum attempt_state { ATTEMPT_CLAIMED = 1, ATTEMPT_STARTED, ATTEMPT_ENDED };
@@ -41,7 +43,7 @@ enum stop_reason { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT, STOP_SHUTDOWN, STOP_REA
 struct attempt_end {
 	enum end_how how;
 	enum stop_reason reason;
-	int32_t code;
+	int32_t code;	    /* with END_STOPPED: -1 when nobody saw what the leader said */
 	bool by_signal;	    /* with END_STOPPED: code is a signal number */
 	bool was_killed;    /* KILL was needed after the grace */
 	bool seen_by_shim;  /* false: the agent or a later one wrote it down */

@@ -75,4 +75,6 @@ void gpu_snapshot_copy(const struct gpu_snapshot *from, struct gpu_snapshot *ret
 int gpu_find_uuid(const struct gpu_snapshot *s, const char *uuid);
 int gpu_find_index(const struct gpu_snapshot *s, int index);
 const char *gpu_state_name(enum gpu_state s);
+/* What to tell a person about a card in that state, and the way out: a clause without a full stop. "" for GPU_OK. */
+const char *gpu_state_text(enum gpu_state s);
 int gpu_state_from_name(const char *name, enum gpu_state *ret);

@@ -12,6 +12,7 @@ struct gpu_backend;
 
 struct gpu_backend_impl {
 	const char *name; /* "nvml", "nvidia-smi", "sim" */
+	bool has_local_pids; /* its pids are of our own pid namespace: simulated jobs; the driver's are the host's */
 	/* Asks the cards and their processes: fills n_cards, cards, n_procs, procs (pid, card, kind, used_mib) and error. */
 	/* 0, or -errno with *e when nothing could be asked at all; a card that failed is a card with a state. */
 	int (*snapshot)(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e);
@@ -20,6 +21,7 @@ struct gpu_backend_impl {
 
 struct gpu_backend {
 	const struct gpu_backend_impl *impl; /* first member of each back end's own struct */
+	uint64_t seq; /* of the last snapshot */
 };
 
 /*

@@ -28,13 +28,13 @@ bool proc_is_alive(pid_t pid, uint64_t start_ticks);
 /* Signals exactly that process: pidfd where the kernel has it, identity looked at after opening. -ESRCH when gone or another. */
 int proc_signal(pid_t pid, uint64_t start_ticks, int sig);
 
-/* Parents of pid, nearest first, up to `max`; stops at 1. Returns how many. */
+/* Parents of pid, nearest first, up to `max`; stops at 1, which isn't told. Returns how many. */
 size_t proc_ancestors(pid_t pid, pid_t *ret, size_t max);
-/* Value of NAME in /proc/PID/environ: 0, -ENOENT without, -EACCES/-ESRCH. */
+/* Value of NAME in /proc/PID/environ: 0, -ENOENT without, -ERANGE when it doesn't fit, -EACCES/-ESRCH. */
 int proc_env(pid_t pid, const char *name, char *ret, size_t size);
 uid_t proc_uid(pid_t pid); /* (uid_t)-1 unknown */
 
-/* "8-4-4-4-12" */
+/* "8-4-4-4-12". With fault points compiled in, GPUSTOW_TEST_BOOT_ID is believed instead. */
 int proc_boot_id(char ret[40]);
 uint64_t proc_pid_ns(void);	    /* inode of /proc/self/ns/pid; 0 unknown */
 bool proc_is_initial_pid_ns(void);  /* false inside a container */
@@ -50,3 +50,13 @@ int proc_table_read(struct proc_table *ret);
 void proc_table_done(struct proc_table *t);
 /* Below `root` by parent links, or in session `sid` (0: don't look): fills ret with positions in rows, zombies left out. */
 size_t proc_table_tree(const struct proc_table *t, pid_t root, pid_t sid, size_t *ret, size_t max);
+
+/* The same, but for some processes that don't belong, and neither does what only hangs below them. */
+struct proc_tree {
+	pid_t root; /* 0: don't look at descent; never in the answer itself */
+	pid_t sid;  /* 0: don't look at sessions */
+	bool (*is_barrier)(void *arg, const struct proc_stat *row); /* NULL: none; asked once for each row found */
+	void *arg;
+};
+/* Fills ret with positions in rows, ascending, zombies left out; returns how many (at most max). */
+size_t proc_table_select(const struct proc_table *t, const struct proc_tree *q, size_t *ret, size_t max);

@@ -1,0 +1,256 @@
+/* Messages from the agent. Nothing is decided here; a client that isn't there any more is told nothing. */
+#include "agent/answer.h"
+
+#include "agent/server.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "core/wire.h"
+#include "proc/proc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+json_t *message_of(const char *op, const struct attempt_name *n)
+{
+	return json_pack("{s:s, s:I, s:I}", "op", op, "job", (json_int_t)n->job, "attempt", (json_int_t)n->attempt);
+}
+
+static void say(struct client *c, json_t *msg)
+{
+	if (c)
+		client_send(c, msg);
+	else
+		json_decref(msg);
+}
+
+/* What the cards come from, as far as it's known before the first sample. */
+static const char *source_of(const struct agent *a)
+{
+	const struct gpu_snapshot *s = ledger_snapshot(a->ledger);
+	const char *sim = getenv("GPUSTOW_SIM");
+
+	if (s->source[0])
+		return s->source;
+	return sim && *sim ? "sim" : "none";
+}
+
+void answer_hello(struct agent *a, struct client *c)
+{
+	say(c, json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:s, s:I, s:I}", "op", "hello", "protocol",
+		       WIRE_PROTOCOL, "build", GPUSTOW_BUILD, "version", GPUSTOW_VERSION, "root_id", a->root.id, "root",
+		       a->root.path, "machine_key", a->machine_key, "boot_id", a->attempts.boot_id, "pid_ns",
+		       (json_int_t)a->attempts.pid_ns, "pid", (int)getpid(), "source", source_of(a), "boot_ms",
+		       (json_int_t)clock_boot_ms(), "wall_ms", (json_int_t)clock_wall_ms()));
+}
+
+void answer_stale(struct client *c, const struct fence *highest, const struct attempt_name *n)
+{
+	json_t *msg = n ? message_of("stale", n) : json_pack("{s:s}", "op", "stale");
+
+	json_object_set_new(msg, "fence", json_pack("[I, I, I]", (json_int_t)highest->v[0], (json_int_t)highest->v[1],
+						   (json_int_t)highest->v[2]));
+	say(c, msg);
+}
+
+void answer_claimed(struct client *c, const struct attempt_name *n)
+{
+	say(c, message_of("claimed", n));
+}
+
+void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r)
+{
+	say(c, refusal_encode(r, n));
+}
+
+void answer_conflict(struct client *c, const struct attempt_name *n, const char *token)
+{
+	json_t *msg = message_of("conflict", n);
+
+	json_object_set_new(msg, "token", json_string(token));
+	say(c, msg);
+}
+
+void answer_other_root(struct client *c, const struct attempt_name *n, const char *root_id)
+{
+	json_t *msg = message_of("other-root", n);
+
+	json_object_set_new(msg, "root_id", json_string(root_id));
+	say(c, msg);
+}
+
+static json_t *started_message(const struct attempt *a)
+{
+	json_t *msg = message_of("started", &a->name);
+
+	json_object_set_new(msg, "pid", json_integer(a->rec.pid));
+	json_object_set_new(msg, "start_ticks", json_integer((json_int_t)a->rec.start_ticks));
+	json_object_set_new(msg, "started_wall_ms", json_integer(a->rec.end.started_wall_ms));
+	return msg;
+}
+
+static json_t *ended_message(const struct attempt_name *n, const char *token, const struct attempt_end *end,
+	uint32_t survivors)
+{
+	json_t *msg = message_of("ended", n);
+
+	json_object_set_new(msg, "token", json_string(token));
+	json_object_set_new(msg, "end", attempt_end_encode(end));
+	json_object_set_new(msg, "survivors", json_integer(survivors));
+	return msg;
+}
+
+static json_t *state_message(const struct attempt *a)
+{
+	switch (a->rec.state) {
+	case ATTEMPT_STARTED:
+		return started_message(a);
+	case ATTEMPT_ENDED:
+		return ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+	case ATTEMPT_CLAIMED:
+		break;
+	}
+	return NULL;
+}
+
+void answer_state(struct client *c, const struct attempt *a)
+{
+	json_t *more = state_message(a);
+
+	answer_claimed(c, &a->name);
+	if (more)
+		say(c, more);
+}
+
+void answer_retired(struct client *c, const struct attempt_name *n, const char *token, const struct attempt_end *end)
+{
+	answer_claimed(c, n);
+	say(c, ended_message(n, token, end, 0));
+}
+
+json_t *observed_claim(const struct attempt *a)
+{
+	json_t *cards = json_array(), *o;
+
+	for (uint32_t k = 0; k < a->n_cards; k++)
+		json_array_append_new(cards, json_string(a->cards[k].uuid));
+	o = json_pack("{s:I, s:I, s:s, s:s, s:i, s:I, s:I, s:b, s:o, s:i}", "job", (json_int_t)a->name.job, "attempt",
+		(json_int_t)a->name.attempt, "token", a->token, "state", attempt_state_name(a->rec.state), "pid",
+		(int)a->rec.pid, "start_ticks", (json_int_t)a->rec.start_ticks, "started_wall_ms",
+		(json_int_t)a->rec.end.started_wall_ms, "stop_wanted", a->stop_wanted, "cards", cards, "survivors",
+		(int)a->survivors);
+	if (a->rec.state == ATTEMPT_ENDED)
+		json_object_set_new(o, "end", attempt_end_encode(&a->rec.end));
+	return o;
+}
+
+json_t *observed_retired(const struct attempt_name *n, const char *token, const struct attempt_end *end)
+{
+	return json_pack("{s:I, s:I, s:s, s:s, s:i, s:i, s:I, s:b, s:[], s:i, s:o, s:b}", "job", (json_int_t)n->job,
+		"attempt", (json_int_t)n->attempt, "token", token, "state", attempt_state_name(ATTEMPT_ENDED), "pid", 0,
+		"start_ticks", 0, "started_wall_ms", (json_int_t)end->started_wall_ms, "stop_wanted", 0, "cards",
+		"survivors", 0, "end", attempt_end_encode(end), "retired", 1);
+}
+
+void event_push(struct agent *a, struct attempt *at)
+{
+	struct client *c;
+	json_t *msg;
+
+	if (at->told >= at->rec.state)
+		return;
+	at->told = at->rec.state;
+	c = agent_commander(a, at->name.queue);
+	msg = c ? state_message(at) : NULL;
+	if (!msg)
+		return;
+	if (at->rec.state == ATTEMPT_ENDED)
+		fault_point("agent.before-ended-report");
+	client_push(c, msg);
+}
+
+void event_push_all(struct agent *a, struct client *c)
+{
+	c->has_lost_events = false;
+	for (size_t i = 0; i < a->attempts.n; i++) {
+		json_t *msg = strcmp(a->attempts.items[i]->name.queue, c->queue) ? NULL :
+										   state_message(a->attempts.items[i]);
+
+		if (msg)
+			client_push(c, msg);
+	}
+}
+
+/* ---- samples ---- */
+
+static json_t *sample_message(const struct agent *a, const char *error)
+{
+	CLEANUP(sample_done) struct sample s = {0};
+
+	ledger_sample(a->ledger, &a->attempts, clock_wall_ms(), &s);
+	if (error)
+		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
+	return sample_encode(&s);
+}
+
+static void answer_wants(struct agent *a, struct client *c, const char *error)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < c->n_wants; i++) {
+		json_t *msg;
+
+		if (!error && c->wants[i].number > ledger_number(a->ledger)) {
+			c->wants[kept++] = c->wants[i];
+			continue;
+		}
+		msg = sample_message(a, error);
+		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
+		client_send(c, msg);
+	}
+	c->n_wants = kept;
+}
+
+/* The frame is made once for all who watch. */
+static bool make_frame(struct agent *a, const char *error)
+{
+	json_t *msg;
+	int r;
+
+	if (!error && a->frame_number == ledger_number(a->ledger) && a->frame.len)
+		return true;
+	buf_clear(&a->frame);
+	msg = sample_message(a, error);
+	r = wire_put_json(&a->frame, msg, NULL);
+	json_decref(msg);
+	a->frame_number = error ? 0 : ledger_number(a->ledger);
+	return !r;
+}
+
+/* A tenth of the pace early is near enough: those who watch at one pace then share their samples. */
+static bool is_due(const struct agent *a, const struct client *c)
+{
+	return c->watch_ms && a->now_ms + c->watch_ms / 10 >= c->due_ms;
+}
+
+void sample_push(struct agent *a)
+{
+	struct err why = {0};
+	bool is_silent = sampler_is_silent(a->sampler, a->now_ms, &why);
+	const char *error = is_silent ? why.text : NULL;
+
+	if (!is_silent && !ledger_number(a->ledger))
+		return;
+	for (size_t i = 0; i < a->n_clients; i++) {
+		struct client *c = a->clients[i];
+
+		if (c->is_closing || c->is_dead)
+			continue;
+		answer_wants(a, c, error);
+		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) || !make_frame(a, error))
+			continue;
+		client_put_sample(c, &a->frame);
+		c->seen_number = ledger_number(a->ledger);
+		c->due_ms = a->now_ms + c->watch_ms;
+	}
+}

@@ -1,0 +1,336 @@
+/*
+ * Making a claim, opening it, its lock, the wish to end it (claim.h). Owns the order of syncs and renames; what the
+ * files say is claim_spec.c's and claim_state.c's business. Must not decide whether a job may start.
+ *
+ * The stage new/<token>/ has the same `lock` as the claim it becomes: only its holder writes there or renames it, so that a
+ * second launch with the same token can't reach into a claim that was born in between.
+ */
+#include "agent/claim.h"
+#include "base/cleanup.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/sys.h"
+#include "proc/proc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define CLAIM_PATH_LEN (ATTEMPT_NAME_LEN + 8)
+#define STAGE_PATH_LEN (ID_LEN + 16)
+#define STAGE_TRIES 2000 /* of a millisecond each */
+
+struct stage {
+	char path[STAGE_PATH_LEN]; /* below the root */
+	int fd, lock_fd;
+};
+
+static void claim_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
+{
+	char name[ATTEMPT_NAME_LEN];
+	attempt_name_format(n, name);
+	snprintf(ret, CLAIM_PATH_LEN, "claims/%s", name);
+}
+
+int claim_open(const struct root *r, const struct attempt_name *n)
+{
+	char path[CLAIM_PATH_LEN];
+	claim_path(n, path);
+	int fd = openat(r->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int r = fd_read_file_at(claim_fd, "spec", &b, CLAIM_SPEC_MAX);
+	if (r < 0)
+		return err_sys(e, r, "cannot read the spec of a claim");
+	json_t *o = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES, NULL);
+	if (!o)
+		return err_set(e, -EBADMSG, "the spec of a claim is damaged: it is not JSON");
+	r = claim_spec_decode(o, ret, e);
+	json_decref(o);
+	return r < 0 ? err_wrap(e, -EBADMSG, "the spec of a claim is damaged") : 0;
+}
+
+static enum claim_made compare_token(const char *found, const struct claim_spec *s)
+{
+	return strcmp(found, s->token) == 0 ? CLAIM_SAME_TOKEN : CLAIM_OTHER_TOKEN;
+}
+
+/* 1 and *ret when a claim or a retired line of that name is there, 0 when there's none. */
+static int find_existing(
+	struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e)
+{
+	char token[ID_LEN];
+	struct attempt_end end;
+	if (r->retired && retired_find(r->retired, &s->name, token, &end) == 0) {
+		*ret = compare_token(token, s);
+		return 1;
+	}
+	CLEANUP_CLOSE int fd = claim_open(r, &s->name);
+	if (fd == -ENOENT)
+		return 0;
+	if (fd < 0)
+		return err_sys(e, fd, "cannot look for a claim of that name");
+	struct sys_stat st;
+	if (sys_stat_at(fd, "spec", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT)
+		return 0; /* an empty directory: the rename replaces it, and fails if it's anything else */
+	CLEANUP(claim_spec_done) struct claim_spec found = {0};
+	int code = claim_read_spec(fd, &found, e);
+	if (code < 0)
+		return code;
+	*ret = compare_token(found.token, s);
+	return 1;
+}
+
+static bool is_same_file(int fd, int dirfd, const char *path)
+{
+	struct sys_stat a, b;
+	return sys_fstat(fd, &a) == 0 && sys_stat_at(dirfd, path, AT_SYMLINK_NOFOLLOW, &b) == 0 &&
+	       a.dev == b.dev && a.ino == b.ino;
+}
+
+static void stage_done(struct stage *g)
+{
+	if (g->lock_fd >= 0)
+		close(g->lock_fd);
+	if (g->fd >= 0)
+		close(g->fd);
+	g->fd = g->lock_fd = -1;
+}
+
+/* One try: -EAGAIN when another one is at it, or has just turned it into a claim. */
+static int stage_try(struct root *r, struct stage *g)
+{
+	if (mkdirat(r->fd, g->path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	g->fd = openat(r->fd, g->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (g->fd < 0)
+		return errno == ENOENT ? -EAGAIN : -errno;
+	g->lock_fd = openat(g->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (g->lock_fd < 0)
+		return errno == ENOENT ? -EAGAIN : -errno;
+	int code = fd_lock(g->lock_fd, NULL);
+	if (code < 0)
+		return code;
+	return is_same_file(g->fd, r->fd, g->path) ? 0 : -EAGAIN;
+}
+
+static int write_new(int dirfd, const char *name, const void *bytes, size_t n)
+{
+	CLEANUP_CLOSE int fd =
+		openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	int r = fd_write_all(fd, bytes, n);
+	return r < 0 ? r : fsync(fd) < 0 ? -errno : 0;
+}
+
+static int stage_write(struct stage *g, const struct claim_spec *s, const char *spec, size_t n)
+{
+	struct claim_record rec = {.state = ATTEMPT_CLAIMED, .seq = 1, .pid_ns = proc_pid_ns()};
+	uint8_t state[CLAIM_STATE_SIZE] = {0};
+	memcpy(rec.boot_id, s->boot_id, sizeof(rec.boot_id));
+	claim_slot_encode(&rec, state + CLAIM_SLOT_SIZE); /* sequence 1: the odd slot */
+
+	int r = fault_point("claim.before-sync");
+	if (!r)
+		r = write_new(g->fd, "state", state, sizeof(state));
+	if (!r)
+		r = write_new(g->fd, "spec", spec, n);
+	if (!r && fsync(g->fd) < 0)
+		r = -errno;
+	return r;
+}
+
+/* The directory of a queue's claims is made with its first one. */
+static int make_queue_dir(struct root *r, const char *path)
+{
+	if (mkdirat(r->fd, path, 0700) < 0)
+		return errno == EEXIST ? 0 : -errno;
+	return fd_sync_dir_at(r->fd, "claims");
+}
+
+static void remove_claim_at(struct root *r, const char *path, const char *token)
+{
+	char gone[STAGE_PATH_LEN];
+	snprintf(gone, sizeof(gone), "new/gone-%s", token);
+	/* Out of the way in one step, so that nobody meets half a claim. */
+	fd_remove_tree_at(r->fd, gone);
+	if (renameat(r->fd, path, r->fd, gone) < 0)
+		return;
+	static const char *const files[] = {"state", "spec", "lock", "stop"};
+	CLEANUP_CLOSE int fd = openat(r->fd, gone, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(files); i++)
+		unlinkat(fd, files[i], 0);
+	if (unlinkat(r->fd, gone, AT_REMOVEDIR) < 0)
+		fd_remove_tree_at(r->fd, gone);
+}
+
+void claim_remove(struct root *r, const struct attempt_name *n, const char *token)
+{
+	char path[CLAIM_PATH_LEN];
+	claim_path(n, path);
+	remove_claim_at(r, path, token);
+}
+
+/* The stage becomes the claim: 1 when it has, 0 and *ret when another one was there, negative when nothing is there. */
+static int stage_rename(struct root *r, struct stage *g, const struct claim_spec *s,
+	enum claim_made *ret, struct err *e)
+{
+	char to[CLAIM_PATH_LEN], parent[CLAIM_PATH_LEN];
+	claim_path(&s->name, to);
+	snprintf(parent, sizeof(parent), "claims/%s", s->name.queue);
+
+	int code = fault_point("claim.between-sync-and-rename");
+	if (!code && renameat(r->fd, g->path, r->fd, to) < 0)
+		code = -errno;
+	if (code == -ENOENT) {
+		code = make_queue_dir(r, parent);
+		if (!code && renameat(r->fd, g->path, r->fd, to) < 0)
+			code = -errno;
+	}
+	/* An error may be told of a rename that was done: what lies there now decides. */
+	if (code < 0 && !is_same_file(g->fd, r->fd, to)) {
+		int found = find_existing(r, s, ret, e);
+		if (found > 0)
+			return 0;
+		return found < 0 ? found : err_sys(e, code, "cannot put a claim into %s", r->path);
+	}
+	code = fault_point("claim.after-rename");
+	if (!code)
+		code = fd_sync_dir_at(r->fd, parent);
+	if (code < 0 && is_same_file(g->fd, r->fd, to)) {
+		remove_claim_at(r, to, s->token);
+		return err_sys(e, code, "cannot make a claim durable in %s", r->path);
+	}
+	return 1;
+}
+
+static int check_spec(const struct claim_spec *s, char **ret_text, struct err *e)
+{
+	if (!id_is_valid(s->name.queue) || !id_is_valid(s->token) || !s->name.job ||
+		!s->name.attempt || s->name.job > INT64_MAX || !s->boot_id[0])
+		return err_set(e, -EINVAL,
+			"a claim needs queue, job, attempt, token and boot id before it's made");
+	json_t *o = claim_spec_encode(s);
+	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	if (!text)
+		return err_set(e, -EINVAL,
+			"the job has text that is not UTF-8, or lacks a command, directory or output file");
+	if (strlen(text) > CLAIM_SPEC_MAX) {
+		free(text);
+		return err_set(e, -E2BIG, "the job's command and environment pass %d bytes",
+			CLAIM_SPEC_MAX);
+	}
+	*ret_text = text;
+	return 0;
+}
+
+/* 1: *g is ours alone; 0 and *ret: a claim turned up while we waited for it. */
+static int stage_open(struct root *r, struct stage *g, const struct claim_spec *s,
+	enum claim_made *ret, struct err *e)
+{
+	snprintf(g->path, sizeof(g->path), "new/%s", s->token);
+	for (int i = 0; i < STAGE_TRIES; i++) {
+		int code = stage_try(r, g);
+		if (!code)
+			return 1;
+		stage_done(g);
+		if (code != -EAGAIN)
+			return err_sys(e, code, "cannot make %s/%s", r->path, g->path);
+		int found = find_existing(r, s, ret, e);
+		if (found)
+			return found < 0 ? found : 0;
+		nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+	}
+	return err_set(e, -EBUSY, "another process keeps %s/%s locked", r->path, g->path);
+}
+
+int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e)
+{
+	CLEANUP_FREE char *text = NULL;
+	enum claim_made made = CLAIM_MADE;
+	int code = check_spec(s, &text, e);
+	if (code < 0)
+		return code;
+	code = find_existing(r, s, &made, e);
+	if (code) {
+		if (code > 0)
+			*ret = made;
+		return code < 0 ? code : 0;
+	}
+	CLEANUP(stage_done) struct stage g = {.fd = -1, .lock_fd = -1};
+	code = stage_open(r, &g, s, &made, e);
+	if (code > 0) {
+		code = stage_write(&g, s, text, strlen(text));
+		if (code < 0)
+			err_sys(e, code, "cannot write a claim into %s", r->path);
+		else
+			code = stage_rename(r, &g, s, &made, e);
+		if (code <= 0)
+			fd_remove_tree_at(r->fd, g.path);
+	}
+	if (code >= 0)
+		*ret = made;
+	return code < 0 ? code : 0;
+}
+
+int claim_lock(int claim_fd)
+{
+	int fd = openat(claim_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int r = fd_lock(fd, NULL);
+	if (r < 0) {
+		close(fd);
+		return r;
+	}
+	return fd;
+}
+
+int claim_lock_holder(int claim_fd, pid_t *ret_pid)
+{
+	CLEANUP_CLOSE int fd = openat(claim_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd_lock_holder(fd, ret_pid);
+}
+
+int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms)
+{
+	char target[64];
+	const char *name = stop_reason_name(reason);
+	if (!name || reason == STOP_NONE || grace_ms < 0)
+		return -EINVAL;
+	snprintf(target, sizeof(target), "%s %lld", name, (long long)grace_ms);
+	if (symlinkat(target, claim_fd, "stop") < 0 && errno != EEXIST)
+		return -errno;
+	return 0;
+}
+
+int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms)
+{
+	char target[64];
+	ssize_t n = readlinkat(claim_fd, "stop", target, sizeof(target) - 1);
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	char *blank = strchr(target, ' ');
+	enum stop_reason reason = STOP_CANCEL;
+	int64_t grace = 0;
+	/* Whatever a later build writes there, it's a wish to end. */
+	if (blank) {
+		*blank = '\0';
+		grace = strtoll(blank + 1, NULL, 10);
+	}
+	if (stop_reason_from_name(target, &reason) < 0 || reason == STOP_NONE)
+		reason = STOP_CANCEL;
+	*ret_reason = reason;
+	*ret_grace_ms = grace < 0 ? 0 : grace;
+	return 0;
+}

@@ -1,0 +1,77 @@
+/*
+ * One client's link, as the agent has it: who it is, what it may command, what waits to be read and written. Reads and
+ * writes without waiting; knows frames, not messages.
+ *
+ * A client that doesn't read loses nothing that counts: samples are replaced by the latest, events above the limit are
+ * dropped and made up for by telling the whole state once it reads again (events are hints; the truth is observe), and
+ * one that leaves 1 MiB unread for 30 s is closed.
+ */
+#pragma once
+
+#include "agent/fence.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "core/attempt.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define CLIENT_UNREAD_MAX (1024 * 1024)
+#define CLIENT_UNREAD_MS 30000
+#define CLIENT_SILENT_MS 35000
+#define CLIENT_WANTS_MAX 16 /* samples asked for by number and not answered yet */
+
+struct sample_want {
+	int64_t id;
+	uint64_t number; /* the sampler's request that answers it */
+};
+
+struct client {
+	uint64_t id; /* never used twice */
+	int fd;
+	bool has_hello;
+	bool is_closing; /* what's written goes out, nothing more is read */
+	bool has_left;	 /* the peer has closed, and a command of it still waits */
+	bool is_dead;	 /* to be freed at the end of the turn */
+	char who[80];
+	char queue[ID_LEN]; /* "" for one that only watches */
+	struct fence fence;
+	uint32_t n_launching; /* launches of it that aren't answered: commands that bind wait for them */
+	json_t *held;	      /* such a command, waiting */
+	struct buf in;
+	struct buf out;
+	size_t out_at;	      /* written so far */
+	struct buf sample;    /* a whole frame that goes out when `out` is empty */
+	bool has_lost_events; /* told anew when it reads again */
+	bool has_pinged;
+	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
+	int64_t watch_ms, due_ms; /* 0: does not watch */
+	uint64_t seen_number;	  /* of the last sample it got by watching */
+	struct sample_want wants[CLIENT_WANTS_MAX];
+	size_t n_wants;
+};
+
+/* Takes the descriptor; -EPERM when the peer isn't our user. */
+int client_new(int fd, uint64_t id, int64_t now_ms, struct client **ret, struct err *e);
+void client_free(struct client *c);
+
+/* Reads what has arrived. False when the peer has gone. */
+bool client_read(struct client *c, int64_t now_ms);
+/* Reading goes on only while there's room on both sides. */
+bool client_wants_read(const struct client *c);
+bool client_wants_write(const struct client *c);
+/* Writes what goes. False when the peer has gone. */
+bool client_write(struct client *c);
+
+/* An answer: takes the reference. */
+void client_send(struct client *c, json_t *msg);
+/* A hint: dropped when too much is unread, and then has_lost_events. Takes the reference. */
+void client_push(struct client *c, json_t *msg);
+/* A sample's whole frame: replaces one that hasn't begun to go out. */
+void client_put_sample(struct client *c, const struct buf *frame);
+/* The text of "error". */
+void client_error(struct client *c, const char *text);
+/* Limits on silence and unread bytes: false when it must be closed. */
+bool client_is_alive(struct client *c, int64_t now_ms);

@@ -1,0 +1,44 @@
+/*
+ * The line of those who want to start (protocol.md 4 and 9): launches of controllers, and claims of an earlier agent that
+ * nobody started. They're admitted in batches, in order: publish tentative, read the others, sample if the last one won't do,
+ * check, claim, answer, fork.
+ *
+ *   line --> batch: published --> sampled --> decided one by one (a tie waits up to 2 s) --> published anew
+ */
+#pragma once
+
+#include "agent/admit.h"
+#include "agent/claim.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct agent;
+
+struct launch_job {
+	uint64_t client; /* 0: a claim that's there already */
+	struct claim_spec spec;
+	bool is_decided;
+};
+
+struct launch {
+	struct launch_job *line; /* owned */
+	size_t n, cap;
+	size_t n_batch; /* the first n_batch of the line are being decided; 0: none */
+	size_t at;	/* the first undecided one */
+	uint64_t number; /* the sample that the batch waits for; 0: none */
+	struct refusal blocked; /* with a reason: why nobody of this batch gets a card */
+	int64_t tie_until_ms, tie_again_ms; /* 0: no tie */
+};
+
+void launch_done(struct launch *l);
+/* Puts one at the end of the line; takes *spec. */
+void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec);
+/* Goes as far as it can. Call after anything changed: the line, the sample, the time. */
+void launch_turn(struct agent *a);
+/* ms until launch_turn must be called again; -1: only when something happens. */
+int64_t launch_wait_ms(const struct agent *a);
+bool launch_is_empty(const struct launch *l);
+/* What we promise from now on; called whenever charges may have changed. */
+void launch_publish(struct agent *a);

@@ -1,0 +1,406 @@
+/*
+ * The ledger's arithmetic: sums over attempts and process rows. Owns the last snapshot, what was attributed in it, the
+ * memory of foreign peaks and the stamps of starts and ends. Pure but for what attribution asks of /proc: whether a
+ * session's leader is still the one we know.
+ */
+#include "agent/ledger.h"
+
+#include "agent/attribute.h"
+#include "base/alloc.h"
+#include "sched/track.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct stamp {
+	char uuid[GPU_UUID_LEN];
+	uint64_t asked;
+};
+
+struct ledger {
+	struct gpu_snapshot snap;
+	uint64_t number;
+	struct attempt_name *proc_owner; /* parallel to snap.procs; job 0: nobody of ours */
+	struct track *track;
+	struct promise_other *others;
+	size_t n_others;
+	struct stamp *stamps;
+	size_t n_stamps, cap_stamps;
+};
+
+struct ledger *ledger_new(void)
+{
+	struct ledger *l = xcalloc(1, sizeof(*l));
+
+	l->track = track_new();
+	return l;
+}
+
+void ledger_free(struct ledger *l)
+{
+	if (!l)
+		return;
+	gpu_snapshot_done(&l->snap);
+	free(l->proc_owner);
+	track_free(l->track);
+	free(l->others);
+	free(l->stamps);
+	free(l);
+}
+
+const struct gpu_snapshot *ledger_snapshot(const struct ledger *l)
+{
+	return &l->snap;
+}
+
+uint64_t ledger_number(const struct ledger *l)
+{
+	return l->number;
+}
+
+static int64_t used_of(const struct gpu_proc *p)
+{
+	return value_is_present(p->used_mib) && p->used_mib.v > 0 ? p->used_mib.v : 0;
+}
+
+static bool is_owned(const struct ledger *l, uint32_t proc)
+{
+	return l->proc_owner[proc].job != 0;
+}
+
+/* ---- a new snapshot ---- */
+
+static struct attempt_card *card_of(struct attempt *a, const char *uuid)
+{
+	for (uint32_t k = 0; k < a->n_cards; k++)
+		if (!strcmp(a->cards[k].uuid, uuid))
+			return &a->cards[k];
+	return NULL;
+}
+
+/* A card that this snapshot lacks keeps what was held on it: silence isn't room. */
+static void clear_held(const struct ledger *l, struct attempts *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		struct attempt *a = t->items[i];
+
+		for (uint32_t k = 0; k < a->n_cards; k++) {
+			int at = gpu_find_uuid(&l->snap, a->cards[k].uuid);
+
+			if (at >= 0 && l->snap.cards[at].state == GPU_OK)
+				a->cards[k].held_mib = 0;
+		}
+	}
+}
+
+static void add_held(struct ledger *l, struct attempts *t)
+{
+	for (uint32_t i = 0; i < l->snap.n_procs; i++) {
+		const struct gpu_proc *p = &l->snap.procs[i];
+		struct attempt *a = is_owned(l, i) ? attempts_find(t, &l->proc_owner[i]) : NULL;
+		struct attempt_card *c = a && p->card < l->snap.n_cards ? card_of(a, l->snap.cards[p->card].uuid) : NULL;
+
+		if (!c)
+			continue;
+		c->held_mib += used_of(p);
+		c->is_sampled = true;
+	}
+	for (size_t i = 0; i < t->n; i++)
+		for (uint32_t k = 0; k < t->items[i]->n_cards; k++)
+			if (t->items[i]->cards[k].held_mib > t->items[i]->cards[k].peak_mib)
+				t->items[i]->cards[k].peak_mib = t->items[i]->cards[k].held_mib;
+}
+
+static bool is_on_blind_card(const struct ledger *l, uint32_t proc)
+{
+	uint32_t card = l->snap.procs[proc].card;
+
+	return card < l->snap.n_cards && l->snap.cards[card].is_blind;
+}
+
+void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap, uint64_t number)
+{
+	uint8_t *own;
+
+	/* A snapshot that couldn't ask says nothing about who holds what; the cards of the last good one stay known. */
+	if (snap->error[0] && !snap->n_cards && l->snap.n_cards) {
+		memcpy(l->snap.error, snap->error, sizeof(l->snap.error));
+		l->number = number;
+		gpu_snapshot_done(snap);
+		return;
+	}
+	gpu_snapshot_done(&l->snap);
+	l->snap = *snap;
+	*snap = (struct gpu_snapshot){0};
+	l->number = number;
+	free(l->proc_owner);
+	l->proc_owner = xcalloc(l->snap.n_procs + 1, sizeof(*l->proc_owner));
+	attribute(&l->snap, t, l->proc_owner);
+	clear_held(l, t);
+	add_held(l, t);
+	own = xcalloc(l->snap.n_procs + 1, 1);
+	/* Rows of a blind card may bear pids of another namespace: no peak can be told ours or foreign there. */
+	for (uint32_t i = 0; i < l->snap.n_procs; i++)
+		own[i] = is_owned(l, i) || is_on_blind_card(l, i);
+	track_update(l->track, &l->snap, own);
+	free(own);
+}
+
+/* ---- freshness ---- */
+
+void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
+{
+	for (uint32_t k = 0; k < a->n_cards; k++) {
+		size_t i = 0;
+
+		while (i < l->n_stamps && strcmp(l->stamps[i].uuid, a->cards[k].uuid) != 0)
+			i++;
+		if (i == l->n_stamps) {
+			GROW(l->stamps, l->n_stamps, l->cap_stamps);
+			memcpy(l->stamps[l->n_stamps++].uuid, a->cards[k].uuid, GPU_UUID_LEN);
+		}
+		l->stamps[i].asked = asked;
+	}
+}
+
+bool ledger_is_fresh(const struct ledger *l, const char *uuid)
+{
+	for (size_t i = 0; i < l->n_stamps; i++)
+		if (!strcmp(l->stamps[i].uuid, uuid))
+			return l->number > l->stamps[i].asked;
+	return l->number > 0;
+}
+
+/* ---- other users' promises ---- */
+
+void ledger_set_promises(struct ledger *l, struct promise_other *rows, size_t n)
+{
+	free(l->others);
+	l->others = rows;
+	l->n_others = n;
+}
+
+static int64_t uid_promised(const struct ledger *l, const char *uuid, uid_t uid, bool with_tentative)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < l->n_others; i++) {
+		const struct promise_other *o = &l->others[i];
+
+		if (o->uid == uid && !strcmp(o->row.uuid, uuid) && (with_tentative || !o->row.is_tentative))
+			sum += o->row.mib;
+	}
+	return sum;
+}
+
+/* What that user's processes hold on the card, our own attempts' left out. */
+static int64_t uid_held(const struct ledger *l, uint32_t card, uid_t uid)
+{
+	int64_t sum = 0;
+
+	for (uint32_t i = 0; i < l->snap.n_procs; i++)
+		if (l->snap.procs[i].card == card && l->snap.procs[i].uid == uid && !is_owned(l, i))
+			sum += used_of(&l->snap.procs[i]);
+	return sum;
+}
+
+static bool is_first_of_uid(const struct ledger *l, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (l->others[k].uid == l->others[i].uid)
+			return false;
+	return true;
+}
+
+int64_t ledger_promised(const struct ledger *l, uint32_t card, bool with_tentative)
+{
+	const char *uuid = l->snap.cards[card].uuid;
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < l->n_others; i++) {
+		int64_t beyond;
+
+		if (!is_first_of_uid(l, i))
+			continue;
+		beyond = uid_promised(l, uuid, l->others[i].uid, with_tentative) - uid_held(l, card, l->others[i].uid);
+		if (beyond > 0)
+			sum += beyond;
+	}
+	return sum;
+}
+
+bool ledger_tentative(const struct ledger *l, const char *uuid, uid_t *ret_uid, bool *ret_all_after_us)
+{
+	bool found = false, all_after = true;
+
+	for (size_t i = 0; i < l->n_others; i++) {
+		const struct promise_other *o = &l->others[i];
+
+		if (!o->row.is_tentative || strcmp(o->row.uuid, uuid) != 0)
+			continue;
+		if (!found || o->rank < 0)
+			*ret_uid = o->uid;
+		found = true;
+		if (o->rank < 0)
+			all_after = false;
+	}
+	*ret_all_after_us = all_after;
+	return found;
+}
+
+uid_t ledger_promiser(const struct ledger *l, const char *uuid)
+{
+	uid_t best = (uid_t)-1;
+	int64_t most = 0;
+
+	for (size_t i = 0; i < l->n_others; i++) {
+		int64_t mib = uid_promised(l, uuid, l->others[i].uid, true);
+
+		if (mib > most) {
+			most = mib;
+			best = l->others[i].uid;
+		}
+	}
+	return best;
+}
+
+/* ---- room and charges ---- */
+
+static int64_t card_total(const struct ledger *l, const char *uuid)
+{
+	int at = gpu_find_uuid(&l->snap, uuid);
+
+	if (at < 0 || !value_is_present(l->snap.cards[at].m[METRIC_MEM_TOTAL]))
+		return PROMISE_ALL_MIB;
+	return l->snap.cards[at].m[METRIC_MEM_TOTAL].v;
+}
+
+int64_t ledger_charge(const struct ledger *l, const struct attempt *a, uint32_t k)
+{
+	const struct attempt_card *c = &a->cards[k];
+
+	/* What a finished job left behind is charged as long as it holds it; its promise is over. */
+	if (a->rec.state == ATTEMPT_ENDED)
+		return c->held_mib;
+	if (c->declared_mib < 0)
+		return card_total(l, c->uuid);
+	return budget_of(c->declared_mib, c->held_mib, c->peak_mib, a->policy.spike_buffer);
+}
+
+static bool is_charged(const struct attempt *a, uint32_t k)
+{
+	return a->rec.state != ATTEMPT_ENDED || a->cards[k].held_mib > 0;
+}
+
+static int64_t own_held(const struct ledger *l, uint32_t card)
+{
+	int64_t sum = 0;
+
+	for (uint32_t i = 0; i < l->snap.n_procs; i++)
+		if (l->snap.procs[i].card == card && is_owned(l, i))
+			sum += used_of(&l->snap.procs[i]);
+	return sum;
+}
+
+void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except, uint32_t card,
+	const struct claim_policy *policy, struct card_room *ret)
+{
+	const struct gpu_card *g = &l->snap.cards[card];
+	int64_t used = value_is_present(g->m[METRIC_MEM_USED]) ? g->m[METRIC_MEM_USED].v : 0, held;
+
+	*ret = (struct card_room){
+		.total_mib = value_is_present(g->m[METRIC_MEM_TOTAL]) ? g->m[METRIC_MEM_TOTAL].v : 0,
+		.promised_mib = ledger_promised(l, card, true),
+	};
+	for (size_t i = 0; i < t->n; i++) {
+		const struct attempt *a = t->items[i];
+
+		for (uint32_t k = 0; a != except && k < a->n_cards; k++) {
+			if (strcmp(a->cards[k].uuid, g->uuid) != 0 || !is_charged(a, k))
+				continue;
+			ret->budgets_mib += ledger_charge(l, a, k);
+			ret->n_ours++;
+			if (a->rec.state != ATTEMPT_ENDED && (a->cards[k].declared_mib < 0 || a->policy.exclusive))
+				ret->has_whole = true;
+		}
+	}
+	/* Where nobody says which process holds what, our own are credited with what they were promised. */
+	held = own_held(l, card);
+	if (g->is_blind && ret->budgets_mib > held)
+		held = ret->budgets_mib;
+	ret->foreign_mib = budget_foreign(used, held, track_foreign_peaks(l->track, g->uuid), policy->spike_buffer,
+		policy->high_water);
+}
+
+/* ---- what others get to see ---- */
+
+static void add_row(struct sample *s, const struct ledger *l, const struct attempt *a, uint32_t k, uint32_t card)
+{
+	const struct attempt_card *c = &a->cards[k];
+
+	s->rows = xreallocarray(s->rows, s->n_rows + 1, sizeof(*s->rows));
+	s->rows[s->n_rows++] = (struct ledger_row){
+		.name = a->name,
+		.card = card,
+		.declared_mib = c->declared_mib,
+		.budget_mib = ledger_charge(l, a, k),
+		.held_mib = c->held_mib,
+		.peak_mib = c->peak_mib,
+		.is_sampled = c->is_sampled,
+		.has_ended = a->rec.state == ATTEMPT_ENDED,
+	};
+}
+
+static uint32_t row_of(const struct sample *s, const struct attempt_name *n, uint32_t card)
+{
+	for (uint32_t i = 0; i < s->n_rows; i++)
+		if (s->rows[i].card == card && attempt_name_equal(&s->rows[i].name, n))
+			return i + 1;
+	return 0;
+}
+
+void ledger_sample(const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
+{
+	*ret = (struct sample){.wall_ms = wall_ms};
+	gpu_snapshot_copy(&l->snap, &ret->snap);
+	for (size_t i = 0; i < t->n; i++)
+		for (uint32_t k = 0; k < t->items[i]->n_cards; k++) {
+			int at = gpu_find_uuid(&l->snap, t->items[i]->cards[k].uuid);
+
+			if (at >= 0 && is_charged(t->items[i], k))
+				add_row(ret, l, t->items[i], k, (uint32_t)at);
+		}
+	ret->proc_row = xcalloc(l->snap.n_procs + 1, sizeof(*ret->proc_row));
+	for (uint32_t i = 0; i < l->snap.n_procs; i++)
+		if (is_owned(l, i))
+			ret->proc_row[i] = row_of(ret, &l->proc_owner[i], l->snap.procs[i].card);
+	ret->promised_mib = xcalloc(l->snap.n_cards + 1, sizeof(*ret->promised_mib));
+	for (uint32_t i = 0; i < l->snap.n_cards; i++)
+		ret->promised_mib[i] = ledger_promised(l, i, true);
+}
+
+size_t ledger_promises(const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct attempt *a = t->items[i];
+
+		for (uint32_t k = 0; k < a->n_cards; k++) {
+			size_t at = 0;
+
+			if (!is_charged(a, k))
+				continue;
+			while (at < n && strcmp(ret[at].uuid, a->cards[k].uuid) != 0)
+				at++;
+			if (at == n && n == max)
+				continue;
+			if (at == n) {
+				ret[n] = (struct promise_row){0};
+				memcpy(ret[n++].uuid, a->cards[k].uuid, GPU_UUID_LEN);
+			}
+			ret[at].mib += ledger_charge(l, a, k);
+		}
+	}
+	return n;
+}

@@ -1,0 +1,435 @@
+/*
+ * Both halves of the sampler. The child's part is a loop: read a request, ask the back end, write the answer as raw
+ * structs (the two are one program). The parent's part keeps the times. Neither knows what a job is.
+ */
+#include "agent/sampler.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "gpu/gpu_backend.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ANSWER_MAGIC UINT32_C(0x47534153)
+#define PAUSE_MIN_MS 1000
+#define PAUSE_MAX_MS 30000
+#define DYING_MS 2000 /* after SIGKILL; then it's stuck in the kernel and left behind */
+#define STUCK_MAX 4   /* left behind at once; no more are started while they're there */
+
+struct answer {
+	uint32_t magic;
+	uint32_t n_cards, n_procs;
+	uint64_t number, seq;
+	int64_t begun_ms, ended_ms;
+	char source[16];
+	char error[256];
+};
+
+struct sampler {
+	sampler_open_fn *open;
+	pid_t child; /* 0: none */
+	int fd;
+	struct buf in;
+	uint64_t asked, answered;
+	int64_t oldest_ms; /* when the oldest unanswered request was made */
+	int64_t started_ms;
+	int64_t killed_ms; /* 0: not killed */
+	pid_t stuck[STUCK_MAX];
+	int64_t pause_ms, next_start_ms;
+};
+
+/* ---- the child ---- */
+
+struct eye {
+	int fd;
+	sampler_open_fn *open;
+	struct gpu_backend *backend;
+	int64_t pause_ms, next_open_ms;
+	struct err why; /* the last opening failed */
+};
+
+/* Waits for requests; answers only the last of those that are there: it's begun after all of them. */
+static bool eye_next(struct eye *y, uint64_t *ret_number)
+{
+	uint64_t n[64];
+	ssize_t got;
+
+	do
+		got = recv(y->fd, n, sizeof(n), 0);
+	while (got < 0 && errno == EINTR);
+	if (got < (ssize_t)sizeof(n[0]))
+		return false;
+	*ret_number = n[(size_t)got / sizeof(n[0]) - 1];
+	return true;
+}
+
+static void eye_open(struct eye *y, int64_t now_ms)
+{
+	if (y->backend || now_ms < y->next_open_ms)
+		return;
+	y->why.text[0] = '\0';
+	if (!y->open(&y->backend, &y->why)) {
+		y->pause_ms = 0;
+		return;
+	}
+	y->backend = NULL;
+	y->pause_ms = y->pause_ms ? y->pause_ms * 2 : PAUSE_MIN_MS;
+	if (y->pause_ms > PAUSE_MAX_MS)
+		y->pause_ms = PAUSE_MAX_MS;
+	y->next_open_ms = clock_boot_ms() + y->pause_ms;
+}
+
+static void none_snapshot(
+	struct gpu_snapshot *s, const char *source, const char *why, int64_t begun_ms)
+{
+	gpu_snapshot_done(s);
+	*s = (struct gpu_snapshot){.begun_ms = begun_ms, .ended_ms = clock_boot_ms()};
+	snprintf(s->source, sizeof(s->source), "%s", source);
+	snprintf(s->error, sizeof(s->error), "%.250s", *why ? why : "no GPU could be asked");
+}
+
+static void eye_look(struct eye *y, struct gpu_snapshot *s)
+{
+	int64_t begun_ms = clock_boot_ms();
+	struct err e = {0};
+
+	eye_open(y, begun_ms);
+	if (!y->backend) {
+		none_snapshot(s, "none", y->why.text, begun_ms);
+		return;
+	}
+	if (gpu_backend_snapshot(y->backend, s, &e)) {
+		/* Nothing could be asked at all: a driver that was unloaded or replaced wants a new handle. */
+		none_snapshot(s, y->backend->impl->name, e.text, begun_ms);
+		gpu_backend_free(y->backend);
+		y->backend = NULL;
+		return;
+	}
+	gpu_snapshot_fill_procs(s);
+}
+
+static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_t number)
+{
+	struct answer a = {
+		.magic = ANSWER_MAGIC,
+		.n_cards = s->n_cards < GPU_MAX ? s->n_cards : GPU_MAX,
+		.n_procs = s->n_procs < GPU_PROC_MAX ? s->n_procs : GPU_PROC_MAX,
+		.number = number,
+		.seq = s->seq,
+		.begun_ms = s->begun_ms,
+		.ended_ms = s->ended_ms,
+	};
+	CLEANUP(buf_done) struct buf b = {0};
+
+	memcpy(a.source, s->source, sizeof(a.source));
+	memcpy(a.error, s->error, sizeof(a.error));
+	buf_put(&b, &a, sizeof(a));
+	if (a.n_cards)
+		buf_put(&b, s->cards, a.n_cards * sizeof(*s->cards));
+	if (a.n_procs)
+		buf_put(&b, s->procs, a.n_procs * sizeof(*s->procs));
+	return fd_write_all(y->fd, b.data, b.len);
+}
+
+static _Noreturn void eye_main(int fd, pid_t parent, sampler_open_fn *open)
+{
+	struct eye y = {.fd = fd, .open = open};
+	struct gpu_snapshot s = {0};
+	sigset_t none;
+	uint64_t number;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+	prctl(PR_SET_NAME, "gpustow-sampler");
+	fd_close_from(3, &fd, 1);
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, sig == SIGPIPE ? SIG_IGN : SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	while (eye_next(&y, &number)) {
+		eye_look(&y, &s);
+		if (eye_answer(&y, &s, number))
+			break;
+		gpu_snapshot_done(&s);
+		s = (struct gpu_snapshot){0};
+	}
+	_exit(0);
+}
+
+/* ---- the parent ---- */
+
+struct sampler *sampler_new(sampler_open_fn *open)
+{
+	struct sampler *s = xcalloc(1, sizeof(*s));
+
+	s->open = open ? open : gpu_backend_open;
+	s->fd = -1;
+	return s;
+}
+
+static void drop_link(struct sampler *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	buf_clear(&s->in);
+}
+
+void sampler_free(struct sampler *s)
+{
+	if (!s)
+		return;
+	if (s->child > 0) {
+		kill(s->child, SIGKILL);
+		waitpid(s->child, NULL, WNOHANG);
+	}
+	drop_link(s);
+	buf_done(&s->in);
+	free(s);
+}
+
+int sampler_fd(const struct sampler *s)
+{
+	return s->fd;
+}
+
+uint64_t sampler_asked(const struct sampler *s)
+{
+	return s->asked;
+}
+
+bool sampler_is_asked(const struct sampler *s)
+{
+	return s->asked > s->answered;
+}
+
+static void back_off(struct sampler *s, int64_t now_ms)
+{
+	s->pause_ms = s->pause_ms ? s->pause_ms * 2 : PAUSE_MIN_MS;
+	if (s->pause_ms > PAUSE_MAX_MS)
+		s->pause_ms = PAUSE_MAX_MS;
+	s->next_start_ms = now_ms + s->pause_ms;
+}
+
+static void start_child(struct sampler *s, int64_t now_ms)
+{
+	pid_t self = getpid(), pid;
+	int sv[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
+		back_off(s, now_ms);
+		return;
+	}
+	pid = fork();
+	if (pid == 0) {
+		close(sv[0]);
+		eye_main(sv[1], self, s->open);
+	}
+	close(sv[1]);
+	if (pid < 0) {
+		close(sv[0]);
+		back_off(s, now_ms);
+		return;
+	}
+	fd_set_nonblock(sv[0], true);
+	s->child = pid;
+	s->fd = sv[0];
+	s->started_ms = now_ms;
+	s->killed_ms = 0;
+}
+
+/* Sends the newest number; a full socket holds 64 and more already, of which the child answers the last it finds. */
+static void send_number(struct sampler *s)
+{
+	if (s->fd >= 0 &&
+		send(s->fd, &s->asked, sizeof(s->asked), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+		errno == EPIPE)
+		drop_link(s);
+}
+
+uint64_t sampler_ask(struct sampler *s, int64_t now_ms)
+{
+	if (!sampler_is_asked(s))
+		s->oldest_ms = now_ms;
+	s->asked++;
+	if (!s->child && now_ms >= s->next_start_ms)
+		start_child(s, now_ms);
+	send_number(s);
+	return s->asked;
+}
+
+/* The whole answer at the head of the buffer: its size, 0 when more must come, negative when it's nonsense. */
+static ssize_t answer_size(const struct buf *in, struct answer *ret)
+{
+	size_t n;
+
+	if (in->len < sizeof(*ret))
+		return 0;
+	memcpy(ret, in->data, sizeof(*ret));
+	if (ret->magic != ANSWER_MAGIC || ret->n_cards > GPU_MAX || ret->n_procs > GPU_PROC_MAX)
+		return -EBADMSG;
+	n = sizeof(*ret) + ret->n_cards * sizeof(struct gpu_card) +
+	    ret->n_procs * sizeof(struct gpu_proc);
+	return in->len < n ? 0 : (ssize_t)n;
+}
+
+static void take_answer(const struct buf *in, const struct answer *a, struct gpu_snapshot *ret)
+{
+	const char *cards = in->data + sizeof(*a),
+		   *procs = cards + a->n_cards * sizeof(struct gpu_card);
+
+	*ret = (struct gpu_snapshot){
+		.seq = a->seq,
+		.begun_ms = a->begun_ms,
+		.ended_ms = a->ended_ms,
+		.n_cards = a->n_cards,
+		.n_procs = a->n_procs,
+	};
+	memcpy(ret->source, a->source, sizeof(ret->source));
+	memcpy(ret->error, a->error, sizeof(ret->error));
+	ret->source[sizeof(ret->source) - 1] = ret->error[sizeof(ret->error) - 1] = '\0';
+	ret->cards = xcalloc(a->n_cards, sizeof(*ret->cards));
+	ret->procs = xcalloc(a->n_procs, sizeof(*ret->procs));
+	if (a->n_cards)
+		memcpy(ret->cards, cards, a->n_cards * sizeof(*ret->cards));
+	if (a->n_procs)
+		memcpy(ret->procs, procs, a->n_procs * sizeof(*ret->procs));
+}
+
+static void kill_child(struct sampler *s, int64_t now_ms)
+{
+	drop_link(s);
+	if (s->child && !s->killed_ms) {
+		kill(s->child, SIGKILL);
+		s->killed_ms = now_ms;
+		back_off(s, now_ms);
+	}
+}
+
+/* Fills the buffer from the socket; false when the child is gone. */
+static bool fill(struct sampler *s)
+{
+	ssize_t got;
+
+	for (;;) {
+		buf_reserve(&s->in, 65536);
+		got = recv(s->fd, s->in.data + s->in.len, 65536, MSG_DONTWAIT);
+		if (got > 0) {
+			s->in.len += (size_t)got;
+			if (got < 65536)
+				return true;
+		} else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+			return false;
+		} else if (errno == EAGAIN) {
+			return true;
+		}
+	}
+}
+
+int sampler_read(struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, uint64_t *ret_number)
+{
+	struct answer a;
+	ssize_t n;
+	bool is_open;
+
+	if (s->fd < 0)
+		return 0;
+	is_open = fill(s);
+	n = answer_size(&s->in, &a);
+	if (n <= 0) {
+		if (n < 0 || !is_open)
+			kill_child(s, now_ms);
+		return 0;
+	}
+	take_answer(&s->in, &a, ret);
+	buf_drop(&s->in, (size_t)n);
+	s->answered = a.number;
+	s->oldest_ms = now_ms;
+	s->pause_ms = 0;
+	*ret_number = a.number;
+	return 1;
+}
+
+bool sampler_reaped(struct sampler *s, pid_t pid, int64_t now_ms)
+{
+	for (size_t i = 0; i < STUCK_MAX; i++) {
+		if (s->stuck[i] == pid) {
+			s->stuck[i] = 0;
+			return true;
+		}
+	}
+	if (!s->child || pid != s->child)
+		return false;
+	drop_link(s);
+	if (!s->killed_ms)
+		back_off(s, now_ms);
+	s->child = 0;
+	s->killed_ms = 0;
+	return true;
+}
+
+bool sampler_is_silent(const struct sampler *s, int64_t now_ms, struct err *ret_why)
+{
+	int64_t ms = now_ms - s->oldest_ms;
+
+	if (!sampler_is_asked(s) || ms < SAMPLER_SILENT_MS)
+		return false;
+	err_set(ret_why, -ETIMEDOUT,
+		"the GPU driver hasn't answered for %lld s; nothing is started until it does",
+		(long long)(ms / 1000));
+	return true;
+}
+
+/* Where a child that can't die is remembered; NULL when there are too many of them already. */
+static pid_t *stuck_place(struct sampler *s)
+{
+	for (size_t i = 0; i < STUCK_MAX; i++)
+		if (!s->stuck[i])
+			return &s->stuck[i];
+	return NULL;
+}
+
+static void leave_behind(struct sampler *s, int64_t now_ms)
+{
+	pid_t *place = stuck_place(s);
+
+	if (!place)
+		return;
+	*place = s->child;
+	s->child = 0;
+	s->killed_ms = 0;
+	s->pause_ms = PAUSE_MAX_MS;
+	s->next_start_ms = now_ms + PAUSE_MAX_MS;
+}
+
+int64_t sampler_turn(struct sampler *s, int64_t now_ms)
+{
+	int64_t since_ms = s->oldest_ms > s->started_ms ? s->oldest_ms : s->started_ms;
+
+	if (!sampler_is_asked(s))
+		return -1;
+	if (s->child && !s->killed_ms && now_ms - since_ms >= SAMPLER_KILL_MS)
+		kill_child(s, now_ms);
+	if (s->child && s->killed_ms && now_ms - s->killed_ms >= DYING_MS)
+		leave_behind(s, now_ms);
+	if (!s->child && now_ms >= s->next_start_ms) {
+		start_child(s, now_ms);
+		send_number(s);
+	}
+	return 500;
+}

@@ -1,0 +1,73 @@
+/*
+ * The agent: one struct that everything hangs from, and its loop. command.c decides what a message means, launch.c who
+ * may start, attempts.c what a claim is worth; the loop only brings them together.
+ */
+#pragma once
+
+#include "agent/attempts.h"
+#include "agent/client.h"
+#include "agent/fence.h"
+#include "agent/launch.h"
+#include "agent/ledger.h"
+#include "agent/promise.h"
+#include "agent/root.h"
+#include "agent/sampler.h"
+#include "base/sys.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct agent {
+	struct root root;
+	char machine_key[65];
+	int64_t now_ms; /* read once a turn */
+	int lock_fd, listen_fd, bell_fd, signal_fd;
+	struct sys_stat socket_id; /* of the socket's name: another one there means that we're forgotten */
+	struct attempts attempts;
+	struct fences fences;
+	struct retired_index *retired;
+	struct ledger *ledger;
+	struct promise *promise;
+	struct sampler *sampler;
+	struct launch launch;
+	struct client **clients; /* owned */
+	size_t n_clients, cap_clients;
+	uint64_t last_client;
+	int64_t retire_at_ms;			     /* 0: nothing waits to be retired */
+	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
+	int64_t idle_since_ms, idle_ms;
+	const char *leaving; /* the reason of "bye"; NULL: staying */
+	struct buf frame;    /* the last sample as a frame, of frame_number */
+	uint64_t frame_number;
+};
+
+/* How a new agent is set up; zeroed is what the program uses. */
+struct agent_options {
+	sampler_open_fn *open_gpu;
+	const char *promise_dir;
+	const char *agent_exe; /* what a shim starts when it finds no agent; NULL: nothing */
+	int64_t idle_ms; /* 0: $GPUSTOW_AGENT_IDLE, else 60 s */
+};
+
+/*
+ * Takes the root and its lock, binds the sockets, loads the claims. -EAGAIN: another agent has the lock (no sentence).
+ * The struct must not move afterwards.
+ */
+int agent_init(struct agent *a, const char *root_path, const struct agent_options *o, struct err *e);
+/* Serves until it's idle, asked to yield or told to stop. */
+int agent_run(struct agent *a, struct err *e);
+void agent_done(struct agent *a);
+
+struct client *agent_find_client(const struct agent *a, uint64_t id);
+/* The link that commands this queue; NULL without. */
+struct client *agent_commander(const struct agent *a, const char *queue);
+/* A sample as soon as there's a new one; returns the request's number. */
+uint64_t agent_ask_sample(struct agent *a);
+/* An attempt changed (attempts.h); arg is the agent. */
+void agent_attempt_changed(void *arg, struct attempt *at);
+/* Retires what is over: soon and together, or at once. */
+void agent_retire_soon(struct agent *a);
+void agent_retire(struct agent *a);
+/* One line into the root's log, bounded. */
+void agent_log(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

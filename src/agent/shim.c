@@ -1,0 +1,289 @@
+/*
+ * The shim's life (shim.h): from the fork to the last process of its job. Owns the claim's lock and, while it lives, its
+ * `state`. Must not talk to anybody but by the claim and the bell.
+ */
+#include "agent/shim.h"
+#include "agent/leader.h"
+#include "agent/supervise.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "proc/proc.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define LOOK_MS \
+	5000 /* at the stop wish, at an end that couldn't be written, at what is left of the tree */
+
+struct shim {
+	struct root root;
+	const struct claim_spec *spec;
+	char name[ATTEMPT_NAME_LEN];
+	int claim_fd, lock_fd;
+	sigset_t events; /* CHLD and USR1, blocked: they're taken when there's time for them */
+	struct claim_record rec;
+	struct leader leader;
+	struct supervise job;
+};
+
+static void set_up_signals(struct shim *h)
+{
+	static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTTOU, SIGTTIN};
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	for (int i = 1; i < NSIG; i++)
+		sigaction(i, &action, NULL);
+	action.sa_handler = SIG_IGN;
+	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		sigaction(ignored[i], &action, NULL);
+	sigemptyset(&h->events);
+	sigaddset(&h->events, SIGCHLD);
+	sigaddset(&h->events, SIGUSR1);
+	sigprocmask(SIG_SETMASK, &h->events, NULL);
+}
+
+/* Keeps the root and nothing else of the agent's descriptors, so that no socket of its lives on here. */
+static int set_up_descriptors(struct shim *h)
+{
+	int root_fd = fcntl(h->root.fd, F_DUPFD_CLOEXEC, 3);
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
+	if (root_fd < 0 || null_fd < 0)
+		return -errno;
+	for (int i = 0; i < 3; i++) {
+		if (i == null_fd)
+			fd_set_cloexec(i, false);
+		else if (dup2(null_fd, i) < 0)
+			return -errno;
+	}
+	fd_close_from(3, &root_fd, 1);
+	h->root.fd = root_fd;
+	return 0;
+}
+
+/* Waits for an event, at most that long (-1 and more than LOOK_MS: LOOK_MS). */
+static void wait_event(struct shim *h, int64_t wait_ms)
+{
+	if (wait_ms < 0 || wait_ms > LOOK_MS)
+		wait_ms = LOOK_MS;
+	struct timespec limit = {
+		.tv_sec = wait_ms / 1000, .tv_nsec = (long)(wait_ms % 1000) * 1000 * 1000};
+	if (wait_ms > 0)
+		sigtimedwait(&h->events, NULL, &limit);
+}
+
+/* Takes the status of everyone who ended: the leader's counts, the others were left to us as their reaper. */
+static void reap(struct shim *h)
+{
+	int status;
+	pid_t pid;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == h->leader.pid && !h->job.leader_ended)
+			supervise_leader_status(&h->job, status, clock_boot_ms());
+	}
+}
+
+__attribute__((noreturn)) static void execute_agent(const struct shim *h)
+{
+	char name[] = "gpustow-agent", verb[] = "serve";
+	char *argv[] = {name, verb, (char *)(uintptr_t)h->root.path, NULL};
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t none;
+	setsid();
+	for (int i = 1; i < NSIG; i++)
+		sigaction(i, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(h->root.agent_exe, argv, environ);
+	_exit(127);
+}
+
+/* An end that no agent hears of would strand who waits for it: start one. Of several the lock of the root leaves one. */
+static void ring(struct shim *h, bool may_start_agent)
+{
+	int code = root_ring(&h->root, h->name);
+	if (!may_start_agent || !h->root.agent_exe || (code != -ECONNREFUSED && code != -ENOENT))
+		return;
+	if (fork() == 0)
+		execute_agent(h);
+}
+
+/* The end is durable before anybody hears of it. A disk that takes nothing is tried again, for as long as it takes. */
+static void put_end(struct shim *h, const struct attempt_end *end)
+{
+	h->rec.state = ATTEMPT_ENDED;
+	h->rec.end = *end;
+	for (;;) {
+		int code = fault_point("shim.before-ended");
+		if (!code)
+			code = claim_write_record(h->claim_fd, &h->rec, true, NULL);
+		if (!code)
+			break;
+		int64_t again_ms = clock_boot_ms() + LOOK_MS;
+		for (int64_t now = clock_boot_ms(); now < again_ms; now = clock_boot_ms()) {
+			wait_event(h, again_ms - now);
+			reap(h);
+		}
+	}
+	fault_point("shim.after-ended-before-ring");
+	ring(h, true);
+}
+
+static void end_before_start(struct shim *h, struct attempt_end end)
+{
+	end.seen_by_shim = true;
+	end.ended_boot_ms = clock_boot_ms();
+	end.ended_wall_ms = clock_wall_ms();
+	put_end(h, &end);
+}
+
+/* 0 when the start is on record. It isn't synced: a reboot ends the process anyway. */
+static int put_started(struct shim *h)
+{
+	struct proc_stat own, leader;
+	int code = proc_read_stat(getpid(), &own);
+	if (!code)
+		code = proc_read_stat(h->leader.pid, &leader);
+	if (code < 0)
+		return code;
+	h->rec.state = ATTEMPT_STARTED;
+	h->rec.shim_pid = own.pid;
+	h->rec.shim_start_ticks = own.start_ticks;
+	h->rec.pid = leader.pid;
+	h->rec.start_ticks = leader.start_ticks;
+	h->rec.end.started_boot_ms = clock_boot_ms();
+	h->rec.end.started_wall_ms = clock_wall_ms();
+	code = fault_point("shim.before-started");
+	return code < 0 ? code : claim_write_record(h->claim_fd, &h->rec, false, NULL);
+}
+
+/* Starts the job: true once it runs, false when the attempt has ended already. */
+static bool launch(struct shim *h)
+{
+	struct attempt_end end = {0};
+	int code = leader_fork(h->spec, &h->leader);
+	if (code < 0) {
+		leader_fill_failure("cannot make a process for the job", -code, NULL, &end);
+		end_before_start(h, end);
+		return false;
+	}
+	code = put_started(h);
+	if (code < 0) {
+		/* What isn't on record must not run. The leader ends itself when its door closes. */
+		leader_failure(&h->leader, h->spec, &end);
+		waitpid(h->leader.pid, NULL, 0);
+		h->rec.pid = 0;
+		h->rec.end = (struct attempt_end){0};
+		leader_fill_failure("cannot put the job's start on record", -code, NULL, &end);
+		end_before_start(h, end);
+		return false;
+	}
+	ring(h, false);
+	fault_point("shim.between-started-and-exec");
+	leader_let_go(&h->leader);
+	return true;
+}
+
+static void watch(struct shim *h)
+{
+	struct attempt_end end = {0};
+	h->job = (struct supervise){
+		.claim_fd = h->claim_fd,
+		.rec = h->rec,
+		.timeout_ms = h->spec->timeout_ms,
+		.grace_ms = h->spec->grace_ms,
+		.tree_root = getpid(),
+		.is_parent = true,
+	};
+	for (;;) {
+		reap(h);
+		int64_t wait_ms = supervise_turn(&h->job, clock_boot_ms(), true, &end);
+		if (h->job.phase == SUPERVISE_ENDED)
+			break;
+		wait_event(h, wait_ms);
+	}
+	if (leader_failure(&h->leader, h->spec, &end)) {
+		end.started_boot_ms = end.started_wall_ms = 0;
+		end.reason = STOP_NONE;
+	}
+	put_end(h, &end);
+}
+
+/* Whoever the job left behind has a parent as long as he lives, and the claim is not retired before. */
+static void stay_for_survivors(struct shim *h)
+{
+	for (;;) {
+		reap(h);
+		if (supervise_survivors(&h->job) == 0)
+			return;
+		wait_event(h, LOOK_MS);
+	}
+}
+
+/* Everything up to the right to start: 0, or negative when it isn't ours. */
+static int take_claim(struct shim *h)
+{
+	char boot_id[40];
+	h->claim_fd = claim_open(&h->root, &h->spec->name);
+	if (h->claim_fd < 0)
+		return h->claim_fd;
+	fault_point("shim.before-lock");
+	h->lock_fd = claim_lock(h->claim_fd);
+	if (h->lock_fd < 0)
+		return h->lock_fd;
+	fault_point("shim.after-lock");
+	int code = claim_read_record(h->claim_fd, &h->rec, NULL);
+	if (code < 0)
+		return code;
+	if (h->rec.state != ATTEMPT_CLAIMED)
+		return -EALREADY;
+	/* A start isn't synced: a claim of another boot may have been started there. The agent says what it came to. */
+	if (proc_boot_id(boot_id) < 0 || strcmp(boot_id, h->rec.boot_id) != 0)
+		return -ESTALE;
+	return 0;
+}
+
+__attribute__((noreturn)) static void shim_main(const struct root *r, const struct claim_spec *s)
+{
+	struct shim h = {.root = *r, .spec = s, .claim_fd = -1, .lock_fd = -1};
+	enum stop_reason reason;
+	int64_t grace_ms;
+	h.root.retired = NULL;
+	attempt_name_format(&s->name, h.name);
+
+	prctl(PR_SET_NAME, SUPERVISE_SHIM_NAME);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	setsid();
+	set_up_signals(&h);
+	umask(077);
+	if (set_up_descriptors(&h) < 0 || chdir("/") < 0 || take_claim(&h) < 0)
+		_exit(1);
+	if (claim_get_stop(h.claim_fd, &reason, &grace_ms) == 0) {
+		end_before_start(
+			&h, (struct attempt_end){.how = END_NOT_STARTED, .reason = reason});
+		_exit(0);
+	}
+	if (launch(&h)) {
+		watch(&h);
+		stay_for_survivors(&h);
+	}
+	_exit(0);
+}
+
+pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e)
+{
+	sigset_t all, before;
+	/* A doorbell that comes before the shim is ready for it would end it. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	pid_t pid = fork();
+	if (pid == 0)
+		shim_main(r, s);
+	int code = pid < 0 ? -errno : 0;
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return code < 0 ? err_sys(e, code, "cannot make a process for the shim of a job") : pid;
+}

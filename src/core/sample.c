@@ -1,0 +1,335 @@
+/*
+ * The "sample" message: a snapshot, whose rows are charged to whom, and the ledger. What only the agent's ledger needs
+ * of a process (session, ancestors, mark) doesn't travel. Process rows are arrays, so that the largest snapshot stays
+ * below the limit of a message:
+ *
+ *   [card, kind, pid, start ticks, MiB or the reason as a word, uid or -1, comm, row + 1 or 0]
+ *
+ * Members may be added to objects, and values to the end of the arrays; both sides ignore what they don't know.
+ */
+#include "core/sample.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#include <string.h>
+
+#define SAMPLE_ROWS_MAX 65536
+#define MIB_MAX (INT64_C(1) << 44)
+
+void sample_done(struct sample *s)
+{
+	if (!s)
+		return;
+	gpu_snapshot_done(&s->snap);
+	free(s->proc_row);
+	free(s->promised_mib);
+	free(s->rows);
+	*s = (struct sample){0};
+}
+
+/* Names come from drivers and processes: whatever bytes they hold, they go out as valid and harmless text. */
+static json_t *clean_text(const char *s)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	text_put_clean(&b, s, strlen(s));
+	return json_string(buf_str(&b));
+}
+
+static void encode_metrics(const struct gpu_card *c, json_t *o)
+{
+	json_t *absent = json_object(), *m = json_object();
+
+	for (size_t i = 0; i < METRIC_N; i++) {
+		if (value_is_present(c->m[i]))
+			json_object_set_new_nocheck(m, metric_info[i].key, json_integer(c->m[i].v));
+		else if (c->m[i].state != VALUE_NOT_ASKED)
+			json_object_set_new_nocheck(absent, metric_info[i].key,
+				json_string(value_state_name(c->m[i].state)));
+	}
+	json_object_set_new_nocheck(o, "m", m);
+	json_object_set_new_nocheck(o, "absent", absent);
+}
+
+static json_t *encode_card(const struct gpu_card *c, int64_t promised_mib)
+{
+	json_t *o = json_object();
+
+	json_object_set_new_nocheck(o, "index", json_integer(c->index));
+	json_object_set_new_nocheck(o, "uuid", clean_text(c->uuid));
+	json_object_set_new_nocheck(o, "name", clean_text(c->name));
+	json_object_set_new_nocheck(o, "bus_id", clean_text(c->bus_id));
+	json_object_set_new_nocheck(o, "state", json_string(gpu_state_name(c->state)));
+	json_object_set_new_nocheck(o, "is_unified", json_boolean(c->is_unified));
+	json_object_set_new_nocheck(o, "is_blind", json_boolean(c->is_blind));
+	json_object_set_new_nocheck(o, "numa", json_integer(c->numa));
+	json_object_set_new_nocheck(o, "nvlink_peers", json_integer((json_int_t)c->nvlink_peers));
+	json_object_set_new_nocheck(o, "promised_mib", json_integer(promised_mib));
+	encode_metrics(c, o);
+	return o;
+}
+
+static json_t *encode_proc(const struct gpu_proc *p, uint32_t row)
+{
+	json_t *a = json_array();
+
+	json_array_append_new(a, json_integer(p->card));
+	json_array_append_new(a, json_integer(p->kind));
+	json_array_append_new(a, json_integer(p->pid));
+	json_array_append_new(a, json_integer((json_int_t)p->start_ticks));
+	json_array_append_new(a, value_is_present(p->used_mib)
+					 ? json_integer(p->used_mib.v)
+					 : json_string(value_state_name(p->used_mib.state)));
+	json_array_append_new(a, json_integer(p->uid == (uint32_t)-1 ? -1 : (json_int_t)p->uid));
+	json_array_append_new(a, clean_text(p->comm));
+	json_array_append_new(a, json_integer(row));
+	return a;
+}
+
+static json_t *encode_row(const struct ledger_row *r)
+{
+	json_t *o = json_object();
+
+	json_object_set_new_nocheck(o, "queue", json_string(r->name.queue));
+	json_object_set_new_nocheck(o, "job", json_integer((json_int_t)r->name.job));
+	json_object_set_new_nocheck(o, "attempt", json_integer(r->name.attempt));
+	json_object_set_new_nocheck(o, "card", json_integer(r->card));
+	json_object_set_new_nocheck(o, "declared_mib", json_integer(r->declared_mib));
+	json_object_set_new_nocheck(o, "budget_mib", json_integer(r->budget_mib));
+	json_object_set_new_nocheck(o, "held_mib", json_integer(r->held_mib));
+	json_object_set_new_nocheck(o, "peak_mib", json_integer(r->peak_mib));
+	json_object_set_new_nocheck(o, "is_sampled", json_boolean(r->is_sampled));
+	json_object_set_new_nocheck(o, "has_ended", json_boolean(r->has_ended));
+	return o;
+}
+
+json_t *sample_encode(const struct sample *s)
+{
+	json_t *o = json_object(), *cards = json_array(), *procs = json_array(),
+	       *rows = json_array();
+
+	for (uint32_t i = 0; i < s->snap.n_cards; i++)
+		json_array_append_new(cards,
+			encode_card(&s->snap.cards[i], s->promised_mib ? s->promised_mib[i] : 0));
+	for (uint32_t i = 0; i < s->snap.n_procs; i++)
+		json_array_append_new(
+			procs, encode_proc(&s->snap.procs[i], s->proc_row ? s->proc_row[i] : 0));
+	for (uint32_t i = 0; i < s->n_rows; i++)
+		json_array_append_new(rows, encode_row(&s->rows[i]));
+	json_object_set_new_nocheck(o, "op", json_string("sample"));
+	json_object_set_new_nocheck(o, "seq", json_integer((json_int_t)s->snap.seq));
+	json_object_set_new_nocheck(o, "begun_boot_ms", json_integer(s->snap.begun_ms));
+	json_object_set_new_nocheck(o, "ended_boot_ms", json_integer(s->snap.ended_ms));
+	json_object_set_new_nocheck(o, "wall_ms", json_integer(s->wall_ms));
+	json_object_set_new_nocheck(o, "source", clean_text(s->snap.source));
+	json_object_set_new_nocheck(o, "error", clean_text(s->snap.error));
+	json_object_set_new_nocheck(o, "cards", cards);
+	json_object_set_new_nocheck(o, "procs", procs);
+	json_object_set_new_nocheck(o, "rows", rows);
+	return o;
+}
+
+/* A text of at most size - 1 bytes, cut between characters: cleaning may have made it longer than it was. */
+static int decode_text(const json_t *v, char *ret, size_t size, const char *key, struct err *e)
+{
+	size_t n;
+
+	if (!json_is_string(v))
+		return err_set(e, -EINVAL, "the sample's \"%s\" is missing or not a text", key);
+	n = json_string_length(v);
+	if (n >= size)
+		n = utf8_valid_len(json_string_value(v), size - 1);
+	memcpy(ret, json_string_value(v), n);
+	ret[n] = '\0';
+	return 0;
+}
+
+static int member_text(const json_t *o, const char *key, char *ret, size_t size, struct err *e)
+{
+	return decode_text(json_object_get(o, key), ret, size, key, e);
+}
+
+static void decode_metrics(const json_t *o, struct gpu_card *c)
+{
+	const json_t *m = json_object_get(o, "m"), *absent = json_object_get(o, "absent");
+
+	for (size_t i = 0; i < METRIC_N; i++) {
+		const json_t *v = json_object_get(m, metric_info[i].key);
+		const json_t *why = json_object_get(absent, metric_info[i].key);
+
+		if (json_is_integer(v)) {
+			c->m[i] = value_of(json_integer_value(v));
+		} else if (json_is_string(why)) {
+			enum value_state state = VALUE_FAILED;
+
+			value_state_from_name(json_string_value(why), &state);
+			c->m[i] = value_absent(state == VALUE_PRESENT ? VALUE_FAILED : state);
+		}
+	}
+}
+
+static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promised, struct err *e)
+{
+	char state[32];
+	int64_t index, numa, peers;
+
+	if (wire_int(o, "index", 0, INT32_MAX, &index, e) ||
+		wire_int(o, "numa", -1, INT32_MAX, &numa, e) ||
+		wire_int(o, "nvlink_peers", INT64_MIN, INT64_MAX, &peers, e) ||
+		wire_int(o, "promised_mib", 0, MIB_MAX, ret_promised, e) ||
+		wire_str(o, "state", state, sizeof(state), e) ||
+		wire_bool(o, "is_unified", &c->is_unified, e) ||
+		wire_bool(o, "is_blind", &c->is_blind, e) ||
+		member_text(o, "uuid", c->uuid, sizeof(c->uuid), e) ||
+		member_text(o, "name", c->name, sizeof(c->name), e) ||
+		member_text(o, "bus_id", c->bus_id, sizeof(c->bus_id), e))
+		return -EINVAL;
+	c->index = (int32_t)index;
+	c->numa = (int32_t)numa;
+	c->nvlink_peers = (uint64_t)peers;
+	if (gpu_state_from_name(state, &c->state))
+		c->state = GPU_FAILED;
+	decode_metrics(o, c);
+	return 0;
+}
+
+static int array_int(const json_t *a, size_t i, int64_t min, int64_t max, int64_t *ret)
+{
+	const json_t *v = json_array_get(a, i);
+
+	if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+		return -EINVAL;
+	*ret = json_integer_value(v);
+	return 0;
+}
+
+static struct value decode_used(const json_t *v)
+{
+	enum value_state state = VALUE_FAILED;
+
+	if (json_is_integer(v))
+		return value_of(json_integer_value(v));
+	if (json_is_string(v))
+		value_state_from_name(json_string_value(v), &state);
+	return value_absent(state == VALUE_PRESENT ? VALUE_FAILED : state);
+}
+
+static int decode_proc(const json_t *a, const struct sample *s, struct gpu_proc *p,
+	uint32_t *ret_row, struct err *e)
+{
+	int64_t card, kind, pid, start, uid, row;
+
+	if (array_int(a, 0, 0, (int64_t)s->snap.n_cards - 1, &card) ||
+		array_int(a, 1, 0, UINT32_MAX, &kind) || array_int(a, 2, 0, INT32_MAX, &pid) ||
+		array_int(a, 3, INT64_MIN, INT64_MAX, &start) ||
+		array_int(a, 5, -1, UINT32_MAX, &uid) || array_int(a, 7, 0, s->n_rows, &row))
+		return err_set(e, -EINVAL,
+			"the sample has a process row with a figure missing or out of range");
+	if (decode_text(json_array_get(a, 6), p->comm, sizeof(p->comm), "comm", e))
+		return -EINVAL;
+	p->card = (uint32_t)card;
+	p->kind = (uint32_t)kind;
+	p->pid = (int32_t)pid;
+	p->start_ticks = (uint64_t)start;
+	p->uid = uid < 0 ? (uint32_t)-1 : (uint32_t)uid;
+	p->used_mib = decode_used(json_array_get(a, 4));
+	*ret_row = (uint32_t)row;
+	return 0;
+}
+
+static int decode_row(const json_t *o, uint32_t n_cards, struct ledger_row *r, struct err *e)
+{
+	int64_t job, attempt, card;
+
+	if (wire_str(o, "queue", r->name.queue, sizeof(r->name.queue), e) ||
+		wire_int(o, "job", 1, INT64_MAX, &job, e) ||
+		wire_int(o, "attempt", 1, UINT32_MAX, &attempt, e) ||
+		wire_int(o, "card", 0, (int64_t)n_cards - 1, &card, e) ||
+		wire_int(o, "declared_mib", -1, MIB_MAX, &r->declared_mib, e) ||
+		wire_int(o, "budget_mib", 0, MIB_MAX, &r->budget_mib, e) ||
+		wire_int(o, "held_mib", 0, MIB_MAX, &r->held_mib, e) ||
+		wire_int(o, "peak_mib", 0, MIB_MAX, &r->peak_mib, e) ||
+		wire_bool(o, "is_sampled", &r->is_sampled, e) ||
+		wire_bool(o, "has_ended", &r->has_ended, e))
+		return -EINVAL;
+	r->name.job = (uint64_t)job;
+	r->name.attempt = (uint32_t)attempt;
+	r->card = (uint32_t)card;
+	return 0;
+}
+
+static int decode_head(const json_t *msg, struct sample *s, struct err *e)
+{
+	int64_t seq;
+
+	if (wire_int(msg, "seq", 0, INT64_MAX, &seq, e) ||
+		wire_int(msg, "begun_boot_ms", 0, INT64_MAX, &s->snap.begun_ms, e) ||
+		wire_int(msg, "ended_boot_ms", 0, INT64_MAX, &s->snap.ended_ms, e) ||
+		wire_int(msg, "wall_ms", INT64_MIN, INT64_MAX, &s->wall_ms, e) ||
+		member_text(msg, "source", s->snap.source, sizeof(s->snap.source), e) ||
+		member_text(msg, "error", s->snap.error, sizeof(s->snap.error), e))
+		return -EINVAL;
+	s->snap.seq = (uint64_t)seq;
+	return 0;
+}
+
+/* A list of at most `max` entries, or NULL with a sentence. */
+static const json_t *member_array(
+	const json_t *msg, const char *key, size_t max, uint32_t *ret_n, struct err *e)
+{
+	const json_t *a = json_object_get(msg, key);
+
+	if (!json_is_array(a) || json_array_size(a) > max) {
+		err_set(e, -EINVAL,
+			"the sample's \"%s\" is missing, no list, or has more than %zu entries",
+			key, max);
+		return NULL;
+	}
+	*ret_n = (uint32_t)json_array_size(a);
+	return a;
+}
+
+static int decode_all(const json_t *msg, struct sample *s, struct err *e)
+{
+	const json_t *cards, *procs, *rows;
+	uint32_t n_cards = 0, n_procs = 0, n_rows = 0;
+	int r = decode_head(msg, s, e);
+
+	if (r)
+		return r;
+	if (!(cards = member_array(msg, "cards", GPU_MAX, &n_cards, e)) ||
+		!(procs = member_array(msg, "procs", GPU_PROC_MAX, &n_procs, e)) ||
+		!(rows = member_array(msg, "rows", SAMPLE_ROWS_MAX, &n_rows, e)))
+		return -EINVAL;
+	s->snap.cards = xcalloc(n_cards, sizeof(*s->snap.cards));
+	s->promised_mib = xcalloc(n_cards, sizeof(*s->promised_mib));
+	s->snap.procs = xcalloc(n_procs, sizeof(*s->snap.procs));
+	s->proc_row = xcalloc(n_procs, sizeof(*s->proc_row));
+	s->rows = xcalloc(n_rows, sizeof(*s->rows));
+	s->snap.n_cards = n_cards;
+	s->snap.n_procs = n_procs;
+	s->n_rows = n_rows;
+	for (uint32_t i = 0; !r && i < n_cards; i++)
+		r = decode_card(
+			json_array_get(cards, i), &s->snap.cards[i], &s->promised_mib[i], e);
+	for (uint32_t i = 0; !r && i < n_rows; i++)
+		r = decode_row(json_array_get(rows, i), n_cards, &s->rows[i], e);
+	for (uint32_t i = 0; !r && i < n_procs; i++)
+		r = decode_proc(json_array_get(procs, i), s, &s->snap.procs[i], &s->proc_row[i], e);
+	return r;
+}
+
+int sample_decode(const json_t *msg, struct sample *ret, struct err *e)
+{
+	struct sample s = {0};
+	int r = decode_all(msg, &s, e);
+
+	if (r) {
+		sample_done(&s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}

@@ -1,0 +1,75 @@
+/*
+ * Chooses where GPU figures come from, and adds what is the same for all sources: number, times, name. A simulation
+ * that was asked for and can't be had is an error, never a reason to touch real cards.
+ */
+#include "gpu/gpu_backend.h"
+
+#include "base/clock.h"
+#include "gpu/sim_spec.h"
+#include "proc/proc.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *env_or_null(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v != NULL && v[0] != '\0' ? v : NULL;
+}
+
+static int open_sim(const char *spec, struct gpu_backend **ret, struct err *e)
+{
+	char dir[PATH_MAX];
+	int r = sim_dir(dir, sizeof(dir), e);
+
+	if (r == 0)
+		r = gpu_backend_sim_open(spec, dir, ret, e);
+	return r < 0 ? err_wrap(e, r, "GPUSTOW_SIM=%.60s", spec) : 0;
+}
+
+int gpu_backend_open(struct gpu_backend **ret, struct err *e)
+{
+	const char *spec = env_or_null("GPUSTOW_SIM");
+	struct err nvml = {0}, smi = {0};
+	int r;
+
+	if (spec != NULL)
+		return open_sim(spec, ret, e);
+	r = gpu_backend_nvml_open(env_or_null("GPUSTOW_NVML_PATH"), ret, &nvml);
+	if (r == 0)
+		return 0;
+	if (gpu_backend_smi_open(env_or_null("GPUSTOW_NVIDIA_SMI"), ret, &smi) == 0)
+		return 0;
+	return err_set(e, r, "no GPU figures: %.480s; %.480s", nvml.text, smi.text);
+}
+
+int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
+{
+	struct gpu_snapshot s = {0};
+	int r;
+
+	s.begun_ms = clock_boot_ms();
+	r = b->impl->snapshot(b, &s, e);
+	if (r < 0) {
+		gpu_snapshot_done(&s);
+		return r;
+	}
+	s.ended_ms = clock_boot_ms();
+	s.seq = ++b->seq;
+	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
+	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */
+	if (!b->impl->has_local_pids && !proc_is_initial_pid_ns()) {
+		for (uint32_t i = 0; i < s.n_cards; i++)
+			s.cards[i].is_blind = true;
+	}
+	*ret = s;
+	return 0;
+}
+
+void gpu_backend_free(struct gpu_backend *b)
+{
+	if (b != NULL)
+		b->impl->free(b);
+}

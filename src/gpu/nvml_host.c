@@ -1,0 +1,175 @@
+/*
+ * What the machine itself says about its cards, beside NVML: memory of boards that share it, the kernel module's
+ * version, bus ids of cards that no longer answer, NUMA nodes. Reads /proc and /sys below host_root; parsers are pure.
+ */
+#include "gpu/nvml.h"
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/parse.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_MAX (64 * 1024)
+
+static int read_text(const char *host_root, const char *path, struct buf *ret)
+{
+	CLEANUP(buf_done) struct buf full = {0};
+
+	buf_printf(&full, "%s%s", host_root, path);
+	return fd_read_file_at(AT_FDCWD, full.data, ret, FILE_MAX);
+}
+
+/* The number of "Key:   123 kB"; -ENOENT without such a line. */
+static int meminfo_line(const char *text, const char *key, int64_t *ret)
+{
+	size_t n = strlen(key);
+
+	for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, key, n) == 0 && line[n] == ':') {
+			char *end;
+			long long v = strtoll(line + n + 1, &end, 10);
+
+			if (end == line + n + 1 || v < 0)
+				return -EINVAL;
+			*ret = v;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int nvml_parse_meminfo(const char *text, int64_t *ret_total_mib, int64_t *ret_available_mib)
+{
+	int64_t total, available, pages, free_pages, page_kib, mib;
+
+	if (meminfo_line(text, "MemTotal", &total) < 0 ||
+		meminfo_line(text, "MemAvailable", &available) < 0)
+		return -EINVAL;
+	/* Pages set aside as huge ones are not in MemAvailable, and are what CUDA then takes. */
+	if (meminfo_line(text, "HugePages_Total", &pages) == 0 && pages > 0 &&
+		meminfo_line(text, "HugePages_Free", &free_pages) == 0 &&
+		meminfo_line(text, "Hugepagesize", &page_kib) == 0 &&
+		!__builtin_mul_overflow(free_pages, page_kib, &mib))
+		available = mib;
+	if (available > total)
+		available = total;
+	*ret_total_mib = total / 1024;
+	*ret_available_mib = available / 1024;
+	return 0;
+}
+
+int nvml_host_memory(const char *host_root, int64_t *ret_total_mib, int64_t *ret_available_mib)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int r = read_text(host_root, "/proc/meminfo", &b);
+
+	return r < 0 ? r : nvml_parse_meminfo(buf_str(&b), ret_total_mib, ret_available_mib);
+}
+
+/* The first word made of digits and points, with a point in it: "NVRM version: ... Kernel Module  535.104.05  Sat ..." */
+int nvml_parse_module_version(const char *text, char *ret, size_t size)
+{
+	const char *line = strstr(text, "NVRM version");
+
+	if (line == NULL)
+		return -EINVAL;
+	while (*line != '\0' && *line != '\n') {
+		size_t n = strcspn(line, " \t\n"), digits = strspn(line, "0123456789.");
+
+		if (n > 0 && n == digits && memchr(line, '.', n) != NULL && n < size) {
+			memcpy(ret, line, n);
+			ret[n] = '\0';
+			return 0;
+		}
+		line += n;
+		line += strspn(line, " \t");
+	}
+	return -EINVAL;
+}
+
+int nvml_host_module_version(const char *host_root, char *ret, size_t size)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int r = read_text(host_root, "/proc/driver/nvidia/version", &b);
+
+	return r < 0 ? r : nvml_parse_module_version(buf_str(&b), ret, size);
+}
+
+/* NVML writes 00000000:3B:00.0, the kernel 0000:3b:00.0: four digits of domain unless it needs more. */
+static void kernel_bus_id(const char *bus_id, char ret[GPU_BUS_LEN])
+{
+	size_t skip = strlen(bus_id) == 16 && strncmp(bus_id, "0000", 4) == 0 ? 4 : 0;
+	size_t i = 0;
+
+	for (const char *s = bus_id + skip; *s != '\0' && i < GPU_BUS_LEN - 1; s++)
+		ret[i++] = (char)tolower((unsigned char)*s);
+	ret[i] = '\0';
+}
+
+static void nvml_bus_id(const char *kernel, char ret[GPU_BUS_LEN])
+{
+	size_t domain = strcspn(kernel, ":"), i = 0;
+
+	for (; domain < 8; domain++)
+		ret[i++] = '0';
+	for (; *kernel != '\0' && i < GPU_BUS_LEN - 1; kernel++)
+		ret[i++] = (char)toupper((unsigned char)*kernel);
+	ret[i] = '\0';
+}
+
+int32_t nvml_host_numa(const char *host_root, const char *bus_id)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	char id[GPU_BUS_LEN], path[80];
+	int64_t node;
+
+	if (bus_id[0] == '\0' || strchr(bus_id, '/') != NULL)
+		return -1;
+	kernel_bus_id(bus_id, id);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
+	if (read_text(host_root, path, &b) < 0)
+		return -1;
+	b.data[strcspn(buf_str(&b), "\n")] = '\0';
+	if (parse_int64(b.data, &node) < 0 || node < 0 || node > 4095)
+		return -1;
+	return (int32_t)node;
+}
+
+bool nvml_host_is_wsl(const char *host_root)
+{
+	CLEANUP(buf_done) struct buf full = {0};
+
+	buf_printf(&full, "%s/dev/dxg", host_root);
+	return access(full.data, F_OK) == 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+uint32_t nvml_host_buses(const char *host_root, char ret[GPU_MAX][GPU_BUS_LEN])
+{
+	CLEANUP(buf_done) struct buf full = {0};
+	CLEANUP_CLOSEDIR DIR *d = NULL;
+	struct dirent *ent;
+	uint32_t n = 0;
+
+	buf_printf(&full, "%s/proc/driver/nvidia/gpus", host_root);
+	d = opendir(full.data);
+	while (d != NULL && n < GPU_MAX && (ent = readdir(d)) != NULL) {
+		if (strchr(ent->d_name, ':') != NULL)
+			nvml_bus_id(ent->d_name, ret[n++]);
+	}
+	if (n > 1)
+		qsort(ret, n, sizeof(ret[0]), by_text);
+	return n;
+}

@@ -1,0 +1,250 @@
+/*
+ * A sample taken into the run: which cards there are, what each job holds, what strangers hold; and the words said about
+ * it (EXCEEDS, --verbose, a driver that can't be asked). It starts and ends nothing but a run that never saw a GPU.
+ */
+#include "run/state.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUERY_FAILURES_MAX 5
+
+static void remember_cards(struct run *r)
+{
+	const struct gpu_snapshot *s = &r->sample.snap;
+
+	for (uint32_t i = 0; i < s->n_cards; i++) {
+		const struct gpu_card *card = &s->cards[i];
+		uint32_t k = 0;
+
+		if (card->state != GPU_OK || !value_is_present(card->m[METRIC_MEM_TOTAL]))
+			continue;
+		while (k < r->n_known && strcmp(r->known[k].uuid, card->uuid))
+			k++;
+		if (k == GPU_MAX)
+			continue;
+		if (k == r->n_known) {
+			r->n_known++;
+			memcpy(r->known[k].uuid, card->uuid, GPU_UUID_LEN);
+		}
+		r->known[k].index = card->index;
+		r->known[k].total_mib = card->m[METRIC_MEM_TOTAL].v;
+	}
+}
+
+static bool is_known_index(const struct run *r, int32_t index)
+{
+	for (uint32_t i = 0; i < r->n_known; i++)
+		if (r->known[i].index == index)
+			return true;
+	return false;
+}
+
+/* --gpus that names a card which isn't there ends a run before it began. */
+static bool check_gpus_option(struct run *r)
+{
+	const struct run_config *c = r->config;
+	int32_t all[GPU_MAX];
+
+	for (uint32_t i = 0; i < r->n_known; i++)
+		all[i] = r->known[i].index;
+	for (uint32_t i = 0; i < c->n_gpus; i++) {
+		if (is_known_index(r, c->gpus[i]))
+			continue;
+		err_set(&r->failure, -EINVAL,
+			"--gpus %d: there is no such GPU; this machine has %s", c->gpus[i],
+			run_gpus_text(r, all, r->n_known, ", "));
+		run_end(r, -EINVAL);
+		return false;
+	}
+	return true;
+}
+
+static void say_gpus(struct run *r)
+{
+	int32_t all[GPU_MAX];
+
+	for (uint32_t i = 0; i < r->n_known; i++)
+		all[i] = r->known[i].index;
+	if (!r->config->n_gpus && !r->config->only_settle)
+		run_say(r, "discovered GPUs: [%s]", run_gpus_text(r, all, r->n_known, ", "));
+	r->said_gpus = true;
+}
+
+static struct run_use *use_of(struct run_attempt *a, int32_t gpu)
+{
+	for (uint32_t i = 0; i < a->n_use; i++)
+		if (a->use[i].gpu == gpu)
+			return &a->use[i];
+	return NULL;
+}
+
+static int64_t overall_peak(const struct run_attempt *a, int32_t *ret_gpu)
+{
+	int64_t peak = 0;
+
+	for (uint32_t i = 0; i < a->n_use; i++) {
+		if (a->use[i].peak_mib <= peak)
+			continue;
+		peak = a->use[i].peak_mib;
+		if (ret_gpu)
+			*ret_gpu = a->use[i].gpu;
+	}
+	return peak;
+}
+
+static void say_peak(struct run *r, struct run_job *j)
+{
+	struct run_attempt *a = j->attempt;
+	CLEANUP(buf_done) struct buf b = {0};
+	int64_t peak = overall_peak(a, NULL);
+
+	if (!r->config->verbose || (a->said_peak_mib ? peak < a->said_peak_mib + 256 : peak < 255))
+		return;
+	for (uint32_t i = 0; i < a->n_use; i++)
+		buf_printf(&b, "%sgpu%d:%" PRId64 " MiB", i ? ", " : "", a->use[i].gpu,
+			a->use[i].now_mib);
+	run_say(r, "job %" PRIu64 " vram now %s (peak %" PRId64 " MiB)", j->rec->no, buf_str(&b),
+		peak);
+	a->said_peak_mib = peak;
+}
+
+static void say_exceeds(struct run *r, struct run_job *j)
+{
+	struct run_attempt *a = j->attempt;
+	int32_t gpu = 0;
+	int64_t peak = overall_peak(a, &gpu);
+
+	if (a->said_exceeds || a->declared_mib <= 0 ||
+		(double)peak <= (double)a->declared_mib * (1 + r->config->tolerance))
+		return;
+	a->said_exceeds = true;
+	run_warn(r,
+		"job %" PRIu64 " EXCEEDS declared VRAM: %" PRId64
+		" MiB observed on gpu %d vs %" PRId64 " MiB declared (+%.0f%%) — neighbors may OOM",
+		j->rec->no, peak, gpu, a->declared_mib,
+		100.0 * (double)(peak - a->declared_mib) / (double)a->declared_mib);
+}
+
+static void add_util(const struct run *r, struct run_job *j)
+{
+	const struct gpu_snapshot *s = &r->sample.snap;
+	double sum = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < j->attempt->n_use; i++) {
+		int at = gpu_find_index(s, j->attempt->use[i].gpu);
+
+		if (at < 0 || !value_is_present(s->cards[at].m[METRIC_UTIL_GPU]))
+			continue;
+		sum += (double)s->cards[at].m[METRIC_UTIL_GPU].v;
+		n++;
+	}
+	if (n) {
+		j->attempt->util_sum += sum / n;
+		j->attempt->util_n++;
+	}
+}
+
+static void take_rows(struct run *r)
+{
+	const struct sample *s = &r->sample;
+	const char *queue = journal_queue(r->journal);
+
+	for (size_t i = 0; i < r->n_jobs; i++)
+		for (uint32_t k = 0; r->jobs[i]->attempt && k < r->jobs[i]->attempt->n_use; k++)
+			r->jobs[i]->attempt->use[k].now_mib = 0;
+	for (uint32_t i = 0; i < s->n_rows; i++) {
+		const struct ledger_row *row = &s->rows[i];
+		struct run_job *j = strcmp(row->name.queue, queue)
+					    ? NULL
+					    : run_job_attempt(r, row->name.job, row->name.attempt);
+		struct run_use *use = j && row->card < s->snap.n_cards
+					      ? use_of(j->attempt, s->snap.cards[row->card].index)
+					      : NULL;
+
+		if (!use)
+			continue;
+		use->now_mib = row->held_mib;
+		if (row->peak_mib > use->peak_mib)
+			use->peak_mib = row->peak_mib;
+		j->attempt->is_sampled |= row->is_sampled;
+	}
+}
+
+static void tell_of_jobs(struct run *r)
+{
+	for (size_t i = 0; i < r->n_jobs; i++) {
+		struct run_job *j = r->jobs[i];
+
+		if (!j->attempt || j->phase != PHASE_STARTED)
+			continue;
+		add_util(r, j);
+		if (j->attempt->is_sampled) {
+			say_peak(r, j);
+			say_exceeds(r, j);
+		}
+	}
+}
+
+/* The driver couldn't be asked: said, counted, and the end of a run that has nothing else to do (W1). */
+static void query_failed(struct run *r)
+{
+	bool is_busy = false, wants = false;
+
+	r->query_failures++;
+	if (r->query_failures <= QUERY_FAILURES_MAX)
+		run_warn(r, "GPU query failed (%s); attempt %u", run_text(r, r->sample.snap.error),
+			r->query_failures);
+	if (r->query_failures < QUERY_FAILURES_MAX || r->has_seen_gpus)
+		return;
+	for (size_t i = 0; i < r->n_jobs; i++)
+		is_busy |= r->jobs[i]->phase != PHASE_IDLE;
+	for (size_t i = 0; i < r->n_lines; i++)
+		wants |= run_job_is_pending(r->lines[i]);
+	if (is_busy || !wants || r->config->watch)
+		return;
+	err_set(&r->failure, -ENODEV,
+		"no GPU could be asked, so nothing that needs one was started: %s",
+		r->sample.snap.error);
+	run_end(r, -ENODEV);
+}
+
+void run_take_sample(struct run *r, const json_t *msg)
+{
+	struct sample s = {0};
+	CLEANUP_FREE uint8_t *own = NULL;
+	struct err e = {0};
+
+	if (sample_decode(msg, &s, &e) < 0) {
+		run_warn(r, "the agent sent a sample that can't be read: %s", e.text);
+		return;
+	}
+	sample_done(&r->sample);
+	r->sample = s;
+	r->has_sample = true;
+	if (s.snap.error[0]) {
+		query_failed(r);
+		run_wake(r);
+		return;
+	}
+	r->query_failures = 0;
+	r->samples++;
+	r->has_seen_gpus |= s.snap.n_cards > 0;
+	own = xcalloc(s.snap.n_procs, 1);
+	for (uint32_t i = 0; i < s.snap.n_procs; i++)
+		own[i] = s.proc_row[i] != 0;
+	track_update(r->track, &r->sample.snap, own);
+	remember_cards(r);
+	if (!r->said_gpus && !check_gpus_option(r))
+		return;
+	if (!r->said_gpus)
+		say_gpus(r);
+	take_rows(r);
+	tell_of_jobs(r);
+	run_wake(r);
+}

@@ -1,0 +1,286 @@
+/* The run as a view: plain values for the board, the panel and JSON. Reads the state, changes nothing but what the board owns. */
+#include "run/view.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "run/state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct run_view_memory {
+	struct view_job *jobs;
+	struct view_card *cards;
+	struct view_use *uses; /* of all jobs in flight */
+	char **texts;
+	size_t n_texts, cap_texts;
+};
+
+static const char *keep(struct run_view_memory *m, char *text)
+{
+	GROW(m->texts, m->n_texts, m->cap_texts);
+	m->texts[m->n_texts++] = text;
+	return text;
+}
+
+/* The reason a pending line waits, a sentence; NULL when nothing was decided yet. */
+static const char *why_of(const struct run *r, const struct run_job *j, const struct run_cluster *c,
+	struct run_view_memory *m)
+{
+	struct plan_job p = {.id = j->rec->no,
+		.declared_mib = run_job_declared(j),
+		.gpus = j->gpus,
+		.only_node = -1};
+	struct buf b = {0};
+
+	if (j->why_text)
+		return j->why_text;
+	if (r->is_draining)
+		return "the run is draining";
+	if (c->why_none[0] && j->gpus)
+		return keep(m, xstrdup(c->why_none));
+	if (j->why.what == PLAN_START || (!j->why.need_mib && j->why.why == WHY_NONE))
+		return NULL;
+	plan_why_text(&j->why, &c->node, NULL, &p, &b);
+	return keep(m, buf_take(&b));
+}
+
+/* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
+static int64_t suggestion(const struct run *r, const struct job_record *rec)
+{
+	double declared = (double)rec->bound_vram, band = r->config->tolerance;
+	int64_t peak = 0;
+
+	for (size_t i = 0; i < rec->n_peaks; i++)
+		if (rec->peaks[i].mib > peak)
+			peak = rec->peaks[i].mib;
+	if (!peak || (rec->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
+			     (double)peak >= declared * (1 - band)))
+		return -1;
+	return (int64_t)ceil((double)peak * 1.1 / 256) * 256;
+}
+
+static void fill_common(const struct run_job *j, struct view_job *v)
+{
+	*v = (struct view_job){.no = j->rec->no,
+		.name = j->name,
+		.command = j->rec->command ? j->rec->command : "",
+		.key = j->rec->key,
+		.lineno = j->lineno,
+		.seconds = -1,
+		.declared_mib = run_job_declared(j),
+		.want_gpus = j->gpus,
+		.attempts = j->rec->attempts,
+		.bumped_mib = j->rec->next_vram > 0 ? j->rec->next_vram : -1,
+		.suggested_mib = -1,
+		.log = j->rec->log};
+}
+
+static void fill_flight(struct run_job *j, struct view_job *v, struct view_use **uses)
+{
+	const struct run_attempt *a = j->attempt;
+
+	fill_common(j, v);
+	v->state =
+		j->phase == PHASE_STARTED || j->phase == PHASE_ORPHAN ? VIEW_RUNNING : VIEW_HANDED;
+	v->gpus = j->rec->gpus;
+	v->n_gpus = j->rec->n_gpus;
+	v->pid = j->phase == PHASE_ORPHAN ? j->rec->pgid : a ? a->pid : 0;
+	v->is_cancelling = a && a->want_stop;
+	v->is_timing_out = a && a->said_timeout;
+	v->was_taken_over = j->phase == PHASE_ORPHAN || (a && a->was_taken_over);
+	if (j->phase == PHASE_UNKNOWN)
+		v->why = "handed to the node; what became of it is being asked";
+	else if (v->state == VIEW_HANDED)
+		v->why = "handed to the node, start not confirmed";
+	if (!a)
+		return;
+	v->declared_mib = a->declared_mib;
+	v->started_wall_ms = a->started_wall_ms;
+	v->seconds =
+		a->started_boot_ms ? (double)(clock_boot_ms() - a->started_boot_ms) / 1000 : -1;
+	v->is_sampled = a->is_sampled;
+	v->use = *uses;
+	v->n_use = a->n_use;
+	for (uint32_t i = 0; i < a->n_use; i++)
+		*(*uses)++ = (struct view_use){.gpu = a->use[i].gpu,
+			.now_mib = a->use[i].now_mib,
+			.peak_mib = a->use[i].peak_mib};
+}
+
+static void fill_done(
+	const struct run *r, struct run_job *j, struct view_job *v, struct view_use **uses)
+{
+	const struct job_record *rec = j->rec;
+
+	fill_common(j, v);
+	v->state = j->result ? VIEW_DONE : VIEW_DONE_BEFORE;
+	v->status = job_status_name(rec->status);
+	v->verdict = j->result ? j->result->verdict : v->status;
+	v->seconds = j->result ? j->result->seconds : rec->seconds;
+	v->gpus = j->result ? j->result->gpus : NULL;
+	v->n_gpus = j->result ? j->result->n_gpus : 0;
+	v->has_returncode = rec->has_returncode;
+	v->returncode = rec->returncode;
+	v->has_util = rec->has_util;
+	v->avg_util = rec->avg_util;
+	v->is_sampled = rec->n_peaks > 0;
+	v->suggested_mib = suggestion(r, rec);
+	v->use = *uses;
+	v->n_use = (uint32_t)rec->n_peaks;
+	for (size_t i = 0; i < rec->n_peaks; i++)
+		*(*uses)++ =
+			(struct view_use){.gpu = rec->peaks[i].gpu, .peak_mib = rec->peaks[i].mib};
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct run_job *const *x = a, *const *y = b;
+
+	return (*x)->rec->no < (*y)->rec->no ? -1 : (*x)->rec->no > (*y)->rec->no;
+}
+
+static void count_done(const struct run_job *j, struct run_view *v)
+{
+	bool failed = j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED;
+
+	if (!j->result) {
+		v->n_done_before++;
+		v->n_failed_before += failed && j->lineno;
+		return;
+	}
+	v->n_done++;
+	v->n_failed += failed;
+	v->n_cancelled += j->rec->status == JOB_CANCELLED;
+	v->n_ok += j->rec->status == JOB_OK;
+	v->n_over += !strcmp(j->result->verdict, "over");
+	v->n_under += !strcmp(j->result->verdict, "under");
+}
+
+static void fill_jobs(
+	struct run *r, const struct run_cluster *c, struct run_view_memory *m, struct run_view *v)
+{
+	CLEANUP_FREE struct run_job **sorted = xcalloc(r->n_jobs, sizeof(*sorted));
+	struct view_use *uses;
+	size_t n_uses = 0, n = 0;
+
+	if (r->n_jobs)
+		memcpy(sorted, r->jobs, r->n_jobs * sizeof(*sorted));
+	qsort(sorted, r->n_jobs, sizeof(struct run_job *), by_number);
+	for (size_t i = 0; i < r->n_jobs; i++)
+		n_uses += (sorted[i]->attempt ? sorted[i]->attempt->n_use : 0) +
+			  sorted[i]->rec->n_peaks;
+	m->uses = uses = xcalloc(n_uses, sizeof(*uses));
+	m->jobs = xcalloc(r->n_jobs, sizeof(*m->jobs));
+	for (size_t i = 0; i < r->n_jobs; i++)
+		if (sorted[i]->phase != PHASE_IDLE)
+			fill_flight(sorted[i], &m->jobs[n++], &uses);
+	v->n_running = n;
+	for (size_t i = 0; i < r->n_lines; i++) {
+		if (!run_job_is_pending(r->lines[i]))
+			continue;
+		fill_common(r->lines[i], &m->jobs[n]);
+		m->jobs[n].state = VIEW_PENDING;
+		m->jobs[n].waiting_ms = clock_boot_ms() - r->lines[i]->waiting_since_ms;
+		m->jobs[n++].why = why_of(r, r->lines[i], c, m);
+		v->n_pending++;
+	}
+	for (size_t i = 0; i < r->n_jobs; i++) {
+		if (sorted[i]->phase != PHASE_IDLE ||
+			!job_status_is_terminal(sorted[i]->rec->status))
+			continue;
+		fill_done(r, sorted[i], &m->jobs[n++], &uses);
+		count_done(sorted[i], v);
+	}
+	v->jobs = m->jobs;
+	v->n_jobs = n;
+}
+
+static int64_t present_or(struct value x, int64_t otherwise)
+{
+	return value_is_present(x) ? x.v : otherwise;
+}
+
+static void fill_cards(const struct run *r, const struct run_cluster *c, struct run_view_memory *m,
+	struct run_view *v)
+{
+	m->cards = xcalloc(c->node.n_cards, sizeof(*m->cards));
+	for (size_t i = 0; i < c->node.n_cards; i++) {
+		const struct gpu_card *card = &r->sample.snap.cards[i];
+		const struct card_room *room = &c->cards[i].room;
+		struct view_card *to = &m->cards[i];
+
+		*to = (struct view_card){.index = card->index,
+			.uuid = card->uuid,
+			.name = card->name,
+			.state = gpu_state_name(card->state),
+			.total_mib = present_or(card->m[METRIC_MEM_TOTAL], -1),
+			.used_mib = present_or(card->m[METRIC_MEM_USED], -1),
+			.foreign_mib = room->foreign_mib,
+			.budget_mib = room->budgets_mib,
+			.free_mib = card_free(room),
+			.util_pct = (int32_t)present_or(card->m[METRIC_UTIL_GPU], -1),
+			.is_usable = c->cards[i].is_usable,
+			.n_jobs = room->n_ours};
+		for (uint32_t k = 0; k < r->sample.n_rows; k++)
+			if (r->sample.rows[k].card == i)
+				to->own_mib += r->sample.rows[k].held_mib;
+	}
+	v->cards = m->cards;
+	v->n_cards = c->node.n_cards;
+}
+
+struct run_view_memory *run_view_make(struct run *r, struct run_view *ret)
+{
+	struct run_view_memory *m = xcalloc(1, sizeof(*m));
+	struct run_cluster c;
+
+	*ret = (struct run_view){.program = r->config->program,
+		.jobs_file = r->config->jobs_path,
+		.log_dir = r->config->log_dir,
+		.now_wall_ms = clock_wall_ms(),
+		.scheduler_pid = r->base ? getpid() : 0,
+		.is_draining = r->is_draining,
+		.is_stopping = r->is_stopping,
+		.is_watching = r->config->watch,
+		.n_lines = r->n_lines,
+		.sample_age_ms = -1};
+	run_cluster_make(r, &c);
+	if (r->has_sample) {
+		ret->source = r->sample.snap.source;
+		ret->source_error = r->sample.snap.error[0] ? r->sample.snap.error : NULL;
+		ret->sample_age_ms = clock_boot_ms() - r->sample.snap.ended_ms;
+	}
+	fill_cards(r, &c, m, ret);
+	fill_jobs(r, &c, m, ret);
+	return m;
+}
+
+void run_view_free(struct run_view_memory *m)
+{
+	for (size_t i = 0; i < m->n_texts; i++)
+		free(m->texts[i]);
+	free(m->texts);
+	free(m->jobs);
+	free(m->cards);
+	free(m->uses);
+	free(m);
+}
+
+/* A board that can't be written is no reason to stop anything: the journal is what counts. */
+void run_board_write(struct run *r)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	struct run_view v;
+	struct run_view_memory *m = run_view_make(r, &v);
+
+	view_board(&v, &b);
+	run_view_free(m);
+	fd_replace_at(r->dirfd, "status.txt", b.data, b.len, false);
+	r->board_is_old = false;
+	r->board_ms = clock_boot_ms();
+}

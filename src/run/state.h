@@ -1,0 +1,232 @@
+/*
+ * The state of one `gpustow run`, shared by the files of this room (run_*.c). One struct hangs over the loop; every
+ * function gets it first.
+ *
+ * A job's way (phase), beside what the journal says of its key (rec->status):
+ *
+ *   IDLE --bind, commit, launch--> SENT --claimed--> CLAIMED --started--> STARTED --ended--> IDLE (terminal or pending)
+ *     ^                              |                  `------------------------ended-------^
+ *     `-------refused, none----------'
+ *   A scheduler that starts finds binds of a dead one: UNKNOWN, until the node has answered `observe`.
+ *   ORPHAN: a "started" of gpusched's own, of which only a process group is known.
+ *
+ * Invariants
+ * 1. Nothing is sent to be launched before its bind is committed (run_place.c).
+ * 2. Nothing is acked before its end is committed (run_turn in run.c).
+ * 3. A job in any phase but IDLE counts against the cards of its bind.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "core/sample.h"
+#include "fleet/link.h"
+#include "run/journal.h"
+#include "run/run.h"
+#include "run/watchfile.h"
+#include "sched/plan.h"
+#include "sched/track.h"
+
+#include <event2/event.h>
+
+#define RUN_TEXTS 8
+
+enum run_phase { PHASE_IDLE, PHASE_SENT, PHASE_CLAIMED, PHASE_STARTED, PHASE_UNKNOWN, PHASE_ORPHAN };
+
+struct run_use {
+	int32_t gpu;
+	int64_t now_mib, peak_mib;
+};
+
+/* What is known of the attempt in flight; made at the bind, gone when its end was settled. */
+struct run_attempt {
+	int64_t declared_mib; /* UNDECLARED: whole cards */
+	int64_t timeout_ms;
+	struct run_use use[GPU_MAX];
+	uint32_t n_use;
+	bool is_sampled, was_taken_over;
+	bool said_start, said_exceeds, said_timeout, said_cancel;
+	int64_t said_peak_mib; /* --verbose */
+	double util_sum;
+	uint32_t util_n;
+	int64_t pid;
+	uint64_t start_ticks;
+	int64_t started_wall_ms, started_boot_ms; /* 0: not yet */
+	bool want_stop;
+	enum stop_reason why_stop;
+	json_t *launch; /* what is to be sent once the bind is committed; NULL after */
+};
+
+/* How a job of this run ended, for the board and the summary. */
+struct run_result {
+	const char *verdict; /* a constant */
+	double seconds;
+	int64_t peak_mib;
+	uint64_t order; /* in order of finishing, from 1 */
+	int32_t gpus[GPU_MAX];
+	uint32_t n_gpus;
+};
+
+struct run_job {
+	struct job_record *rec;
+	enum run_phase phase;
+	/* Its line; lineno 0: not in the file (any more). */
+	uint32_t lineno;
+	uint32_t order; /* position in the file's list */
+	int64_t vram_mib;
+	uint32_t gpus;
+	int64_t timeout_ms, retries;
+	bool cancel; /* on its line, or asked for by `run cancel` */
+	char *name, *after, *gpu;
+	/* While it waits. */
+	int64_t waiting_since_ms, vram_edit_ms;
+	struct plan_decision why;
+	char *why_text; /* what else keeps it: a dependency, a refusal; NULL */
+	uint64_t refused_seq; /* not sent again before a sample newer than this */
+	uint32_t never_n;
+	uint64_t never_seq;
+	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
+	struct run_attempt *attempt; /* NULL while IDLE */
+	struct run_result *result;   /* NULL: none in this run */
+};
+
+struct run_ack {
+	uint64_t job;
+	uint32_t attempt;
+};
+
+struct run {
+	const struct run_config *config;
+	struct event_base *base;
+	int dirfd, lock_fd; /* the log directory, and its lock */
+	char *log_dir;	    /* absolute */
+	char *cwd;
+	struct journal *journal;
+	struct watchfile file;
+	bool has_file_error;
+	char *file_error; /* the last one said; NULL after a good read */
+	struct link *link;
+	struct link_hello hello;
+	bool is_observed; /* what was in flight has been asked about since the link came up */
+	json_t *env;	  /* the environment every job gets */
+
+	struct run_job **jobs; /* all that matter, owned */
+	size_t n_jobs, cap_jobs;
+	struct run_job **lines; /* those in the file, in its order */
+	size_t n_lines;
+	uint64_t finished;	/* results so far */
+
+	struct sample sample;
+	bool has_sample;
+	struct track *track;
+	uint64_t samples; /* good ones taken in */
+	int64_t sample_boot_ms;
+	uint32_t query_failures;
+	bool said_gpus, has_seen_gpus;
+	struct {
+		char uuid[GPU_UUID_LEN];
+		int32_t index;
+		int64_t total_mib;
+	} known[GPU_MAX]; /* every card that ever answered */
+	uint32_t n_known;
+
+	struct run_ack *acks; /* sent once the journal holds the ends */
+	size_t n_acks, cap_acks;
+	bool has_launches; /* some attempt->launch waits for the commit */
+	bool said_journal; /* that the journal can't be written */
+
+	struct event *turn_event, *poll_event, *soon_event, *file_event, *panel_event;
+	struct event *signals[3];
+	bool is_turning;
+	int64_t board_ms; /* when the board was last written */
+	bool board_is_old;
+	bool is_draining, is_stopping, said_drained, stdout_is_gone;
+	int signal; /* that stops us */
+	int64_t retry_ms;
+	bool is_over;
+	int exit_code;
+	struct err failure; /* when exit_code is negative */
+	struct buf out; /* lines not written yet */
+	struct buf texts[RUN_TEXTS];
+	unsigned next_text;
+	size_t panel_rows;
+	struct control *control;
+};
+
+/* run.c */
+void run_wake(struct run *r); /* a turn soon, once however often it's called */
+void run_wake_in(struct run *r, int64_t ms);
+void run_end(struct run *r, int code);
+/* The journal as it lies in the configured log directory, for looking only; no directory is an empty journal. */
+int run_load_journal(struct run *r, struct err *e);
+
+/* run_say.c: lines of the terminal or the pipe */
+void run_say(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void run_warn(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void run_flush(struct run *r);
+const char *run_text(struct run *r, const char *s); /* cleaned for a terminal; valid for the next RUN_TEXTS - 1 calls */
+const char *run_gpus_text(struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
+
+/* run_jobs.c: the file's lines and the journal's keys become run_jobs */
+int run_jobs_read_first(struct run *r, struct err *e); /* -EINVAL: errors in the file, all of them in *e */
+void run_jobs_reread(struct run *r);
+struct run_job *run_job_of(struct run *r, struct job_record *rec);
+struct run_job *run_job_find(struct run *r, const char *word); /* number or name */
+struct run_job *run_job_attempt(struct run *r, uint64_t job, uint32_t attempt); /* in flight with that attempt, else NULL */
+bool run_job_is_pending(const struct run_job *j);
+int64_t run_job_declared(const struct run_job *j); /* of the next attempt, a bump counted */
+void run_jobs_free(struct run *r);
+struct run_attempt *run_attempt_new(struct run_job *j);
+void run_attempt_free(struct run_job *j);
+
+/* run_sample.c */
+void run_take_sample(struct run *r, const json_t *msg);
+
+/* run_node.c: what the agent says of launches, and what is asked of it */
+extern const struct link_owner run_link_owner_template;
+void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64_t grace_ms);
+void run_node_send_stop(struct run *r, const struct run_job *j, int64_t grace_ms);
+void run_node_send_acks(struct run *r);
+void run_node_add_ack(struct run *r, uint64_t job, uint32_t attempt);
+void run_node_cancels(struct run *r);
+void run_node_ended(struct run *r, const json_t *msg); /* has job, attempt, end */
+void run_node_undo_bind(struct run *r, struct run_job *j, const char *why);
+void run_node_mark_started(struct run *r, struct run_job *j, int64_t pid, int64_t ticks, int64_t wall_ms);
+void run_node_say_start(struct run *r, struct run_job *j);
+const char *run_text_in(const json_t *msg, const char *key, const char *otherwise);
+
+/* run_flight.c: what was in flight when a scheduler starts or the link comes back */
+void run_flight_up(void *arg, const struct link_hello *hello);
+void run_flight_down(void *arg, const char *why);
+void run_flight_observed(struct run *r, const json_t *msg);
+void run_flight_time(struct run *r); /* time-outs said, orphans looked at */
+
+/* run_settle.c: ends */
+void run_settle(struct run *r, struct run_job *j, const struct attempt_end *end, size_t survivors);
+void run_settle_infeasible(struct run *r, struct run_job *j, const char *why);
+void run_settle_cancelled_before_start(struct run *r, struct run_job *j);
+void run_summary(struct run *r);
+int run_exit_code(const struct run *r);
+
+/* run_place.c: the plan and the launches */
+struct run_cluster { /* the plan's input, made from the sample and what is in flight */
+	struct plan_card cards[GPU_MAX];
+	struct plan_node node;
+	char why_none[256];
+};
+void run_cluster_make(const struct run *r, struct run_cluster *ret);
+struct plan_policy run_policy(const struct run *r);
+void run_place(struct run *r);
+void run_place_send(struct run *r); /* what was committed */
+void run_place_unsend(struct run *r);
+uint64_t run_only_cards(const struct run *r, const struct run_job *j);
+
+/* run_view.c */
+struct run_view;
+struct run_view_memory; /* owns what a view points to */
+struct run_view_memory *run_view_make(struct run *r, struct run_view *ret);
+void run_view_free(struct run_view_memory *m);
+void run_board_write(struct run *r);
+
+/* run_control.c: the second terminal */
+int run_control_open(struct run *r, struct err *e);
+void run_control_close(struct run *r);

@@ -1,0 +1,57 @@
+/*
+ * What the fake NVML library pretends: a scenario file (grammar in README.md), read again whenever it changes, and the
+ * files of simulated jobs. Knows nothing of NVML's interface.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FAKE_CARDS 64
+#define FAKE_PROCS 512
+#define FAKE_RULES 64
+#define FAKE_INSTANCES 8
+
+enum { FAKE_C = 1, FAKE_G = 2, FAKE_M = 4 };
+
+struct fake_card {
+	char uuid[96], name[96], bus[32];
+	int64_t memory, reserved, used; /* MiB */
+	int64_t util, memutil, temp, power, limit, fan, sm, mem, throttle, pstate, mig, numa,
+		recovery;
+	bool is_unified, is_blind, is_switched;
+	int64_t lost_from, lost_to; /* ms after the file was read; lost_from < 0: never */
+	bool has_instance[FAKE_INSTANCES];
+	uint64_t links; /* bit i: NVLink to card i */
+};
+
+struct fake_proc {
+	int card, kind, gi;
+	int64_t pid, used; /* used < 0: all ones */
+};
+
+enum fake_act { FAKE_ERR, FAKE_HANG, FAKE_SLOW };
+
+struct fake_rule {
+	enum fake_act act;
+	char call[64];
+	int card; /* -1: any */
+	bool is_parent_only; /* not on a MIG instance */
+	int64_t value;
+	int64_t after, until; /* ms after the file was read */
+};
+
+struct fake_scenario {
+	char driver[80], nvml[80];
+	int n_cards, n_procs, n_rules;
+	int64_t element; /* bytes of a _v3 process element; 0: the library's own */
+	struct fake_card cards[FAKE_CARDS];
+	struct fake_proc procs[FAKE_PROCS];
+	struct fake_rule rules[FAKE_RULES];
+};
+
+int64_t fake_now_ms(void); /* since the scenario was read */
+/* The scenario as it is now; looks at the file's change each time. Ends the program with a message on a bad line. */
+struct fake_scenario *fake_scenario(void);
+/* Adds what simulated jobs hold on that card to out (room for max); returns how many. */
+int fake_sim_procs(int card, const char *uuid, struct fake_proc *out, int max);

@@ -1,0 +1,574 @@
+/* The agent from end to end: launches, conflicts, fences, refusals, stops, and the deaths of agent and shim. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "agent_client.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "core/sample.h"
+#include "gpu/sim_spec.h"
+#include "proc/proc.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define QUEUE "0123456789abcdef0123456789abcdef"
+#define TOKEN_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define TOKEN_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+/* Says that it holds so many MiB of card 0, and stays. */
+#define HOLD(mib)                                                                                  \
+	"echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": " #mib                                \
+	"}}\" >$GPUSTOW_SIM_DIR/.$$; mv $GPUSTOW_SIM_DIR/.$$ $GPUSTOW_SIM_DIR/$$.json; echo up >>held; exec sleep 60"
+
+static struct test_agent t;
+static struct agent_client c;
+static int64_t epoch;
+
+static int set_up(void **state)
+{
+	test_agent_init(&t, "2");
+	test_agent_start(&t);
+	agent_client_connect(&c, &t);
+	assert_true(agent_client_hello(&c, QUEUE, 1, ++epoch, 1));
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	agent_client_close(&c);
+	test_agent_done(&t);
+	return 0;
+}
+
+static json_t *launch(int64_t job, const char *token, const char *script, int card, int64_t mib, const char *answer)
+{
+	agent_client_launch(&c, agent_client_job(&t, job, token, script, card, mib));
+	return agent_client_expect(&c, answer, job);
+}
+
+static void expect(const char *op, int64_t job)
+{
+	json_decref(agent_client_expect(&c, op, job));
+}
+
+static int64_t number(const json_t *o, const char *key)
+{
+	assert_true(json_is_integer(json_object_get(o, key)));
+	return json_integer_value(json_object_get(o, key));
+}
+
+static const char *text(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "(none)";
+}
+
+/* Lines in a file of the test's directory. */
+static size_t lines(const char *name)
+{
+	char path[160];
+	struct buf b = {0};
+	size_t n = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", t.dir, name);
+	fd_read_file_at(AT_FDCWD, path, &b, 1 << 20);
+	for (size_t i = 0; i < b.len; i++)
+		n += b.data[i] == '\n';
+	buf_done(&b);
+	return n;
+}
+
+static void wait_lines(const char *name, size_t n)
+{
+	int64_t until = clock_boot_ms() + 20000;
+
+	while (lines(name) < n && clock_boot_ms() < until)
+		poll(NULL, 0, 5);
+	assert_int_equal(lines(name), n);
+}
+
+static json_t *observe(json_t *want)
+{
+	json_t *msg = json_pack("{s:s, s:i}", "op", "observe", "id", 5);
+
+	if (want)
+		json_object_set_new(msg, "want", want);
+	agent_client_send(&c, msg);
+	msg = agent_client_expect(&c, "observed", 0);
+	assert_int_equal(number(msg, "id"), 5);
+	assert_string_equal(text(msg, "root_id"), c.root_id);
+	return msg;
+}
+
+static json_t *claim_of(json_t *observed, int64_t job)
+{
+	json_t *claims = json_object_get(observed, "claims");
+
+	for (size_t i = 0; i < json_array_size(claims); i++)
+		if (number(json_array_get(claims, i), "job") == job)
+			return json_array_get(claims, i);
+	return NULL;
+}
+
+static void reconnect(void)
+{
+	agent_client_close(&c);
+	agent_client_connect(&c, &t);
+	assert_true(agent_client_hello(&c, QUEUE, 1, ++epoch, 1));
+}
+
+static struct sample take_sample(int64_t id)
+{
+	struct sample s = {0};
+	json_t *msg;
+
+	agent_client_send(&c, json_pack("{s:s, s:I}", "op", "sample", "id", (json_int_t)id));
+	msg = agent_client_expect(&c, "sample", 0);
+	assert_int_equal(number(msg, "id"), id);
+	assert_int_equal(sample_decode(msg, &s, NULL), 0);
+	json_decref(msg);
+	return s;
+}
+
+static void launch_and_retire(void **state)
+{
+	json_t *msg, *end;
+
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; echo $GPUSTOW_MARK $OWN >>mark; exit 3", 0, 1000, "claimed"));
+	msg = agent_client_expect(&c, "ended", 1);
+	end = json_object_get(msg, "end");
+	assert_string_equal(text(end, "how"), "exit");
+	assert_int_equal(number(end, "code"), 3);
+	assert_true(json_is_true(json_object_get(end, "seen_by_shim")));
+	assert_string_equal(text(msg, "token"), TOKEN_A);
+	assert_int_equal(number(msg, "survivors"), 0);
+	json_decref(msg);
+	assert_int_equal(lines("ran"), 1);
+
+	agent_client_send(&c, json_pack("{s:s, s:[[i, i]]}", "op", "ack", "jobs", 1, 1));
+	for (int i = 0;; i++) {
+		/* Retired once the shim is gone; from then on only who names it hears of it. */
+		msg = observe(NULL);
+		end = claim_of(msg, 1);
+		json_decref(msg);
+		if (!end)
+			break;
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	msg = observe(json_pack("[[i, i], [i, i]]", 1, 1, 9, 1));
+	assert_true(json_is_true(json_object_get(claim_of(msg, 1), "retired")));
+	assert_int_equal(number(json_object_get(claim_of(msg, 1), "end"), "code"), 3);
+	assert_null(claim_of(msg, 9));
+	json_decref(msg);
+	/* Retired isn't forgotten: the same launch starts nothing, another is a conflict. */
+	json_decref(launch(1, TOKEN_A, "echo x >>ran", 0, 1000, "claimed"));
+	expect("ended", 1);
+	json_decref(launch(1, TOKEN_B, "echo x >>ran", 0, 1000, "conflict"));
+	assert_int_equal(lines("ran"), 1);
+}
+
+static void starts_once(void **state)
+{
+	json_t *msg;
+
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
+	expect("started", 1);
+	wait_lines("ran", 1);
+	msg = launch(1, TOKEN_A, "echo x >>ran", 0, 1000, "claimed");
+	json_decref(msg);
+	msg = agent_client_expect(&c, "started", 1);
+	assert_true(proc_is_alive((pid_t)number(msg, "pid"), (uint64_t)number(msg, "start_ticks")));
+	json_decref(msg);
+	msg = launch(1, TOKEN_B, "echo x >>ran", 0, 1000, "conflict");
+	assert_string_equal(text(msg, "token"), TOKEN_A);
+	json_decref(msg);
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1, "attempt", 1, "reason",
+				     "cancel", "grace_ms", 2000));
+	msg = agent_client_expect(&c, "stopping", 1);
+	assert_string_equal(text(msg, "state"), "started");
+	json_decref(msg);
+	msg = agent_client_expect(&c, "ended", 1);
+	assert_string_equal(text(json_object_get(msg, "end"), "how"), "stopped");
+	assert_string_equal(text(json_object_get(msg, "end"), "reason"), "cancel");
+	json_decref(msg);
+	assert_int_equal(lines("ran"), 1);
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 77, "attempt", 1, "reason",
+				     "cancel", "grace_ms", 0));
+	expect("none", 77);
+}
+
+static void fences(void **state)
+{
+	struct agent_client old = c, low;
+	json_t *msg;
+
+	agent_client_connect(&low, &t);
+	assert_false(agent_client_hello(&low, QUEUE, 1, epoch, 1));
+	json_decref(agent_client_expect(&low, "stale", 0));
+	assert_true(agent_client_is_closed(&low, 10000));
+	agent_client_close(&low);
+
+	agent_client_connect(&c, &t);
+	assert_true(agent_client_hello(&c, QUEUE, 1, epoch, 2));
+	msg = agent_client_expect(&old, "stale", 0);
+	assert_int_equal(json_integer_value(json_array_get(json_object_get(msg, "fence"), 2)), 2);
+	json_decref(msg);
+	assert_true(agent_client_is_closed(&old, 10000));
+	agent_client_close(&old);
+	json_decref(observe(NULL));
+
+	/* Durable since the observe: an agent that knows nothing else still refuses. */
+	test_agent_end(&t, SIGKILL);
+	test_agent_start(&t);
+	agent_client_connect(&low, &t);
+	assert_false(agent_client_hello(&low, QUEUE, 1, epoch, 2));
+	agent_client_close(&low);
+	/* One that only watches commands nothing. */
+	agent_client_connect(&low, &t);
+	assert_true(agent_client_hello(&low, NULL, 0, 0, 0));
+	agent_client_launch(&low, agent_client_job(&t, 5, TOKEN_A, "echo x >>ran", -1, 0));
+	json_decref(agent_client_expect(&low, "error", 0));
+	assert_int_equal(lines("ran"), 0);
+	agent_client_close(&low);
+}
+
+static void refused_with_figures(void **state)
+{
+	struct sample s;
+	json_t *msg;
+
+	json_decref(launch(1, TOKEN_A, HOLD(9000), 0, 8192, "claimed"));
+	expect("started", 1);
+	wait_lines("held", 1);
+	s = take_sample(4);
+	assert_int_equal(s.n_rows, 1);
+	assert_int_equal(s.rows[0].held_mib, 9000);
+	assert_int_equal(s.rows[0].declared_mib, 8192);
+	assert_int_equal(s.rows[0].budget_mib, 9900); /* past its declaration: peak and a tenth */
+	assert_true(s.rows[0].is_sampled);
+	assert_int_equal(s.snap.n_procs, 1);
+	assert_int_equal(s.proc_row[0], 1);
+	sample_done(&s);
+
+	msg = launch(2, TOKEN_A, "echo x >>ran", 0, 14165, "refused");
+	assert_string_equal(text(msg, "reason"), "memory");
+	assert_int_equal(number(msg, "need_mib"), 14165 + 512);
+	assert_int_equal(number(msg, "free_mib"), 24576 - 9900);
+	assert_int_equal(number(msg, "total_mib"), 24576);
+	assert_int_equal(number(msg, "foreign_mib"), 0);
+	assert_int_equal(number(msg, "budget_mib"), 9900);
+	assert_int_equal(number(msg, "promised_mib"), 0);
+	json_decref(msg);
+	msg = launch(3, TOKEN_A, "echo x >>ran", 0, -1, "refused");
+	assert_string_equal(text(msg, "reason"), "busy");
+	json_decref(msg);
+	msg = agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", 0, 100);
+	json_object_set_new(json_array_get(json_object_get(msg, "cards"), 0), "uuid", json_string("GPU-none"));
+	agent_client_launch(&c, msg);
+	msg = agent_client_expect(&c, "refused", 4);
+	assert_string_equal(text(msg, "reason"), "card");
+	json_decref(msg);
+	/* An exact fit fits, and a refusal left nothing behind. */
+	json_decref(launch(5, TOKEN_A, "true", 0, 14164, "claimed"));
+	msg = observe(json_pack("[[i, i], [i, i]]", 2, 1, 3, 1));
+	assert_null(claim_of(msg, 2));
+	assert_null(claim_of(msg, 3));
+	json_decref(msg);
+	assert_int_equal(lines("ran"), 0);
+}
+
+static void a_batch_counts_its_own(void **state)
+{
+	json_t *jobs = json_array();
+
+	for (int i = 1; i <= 3; i++)
+		json_array_append_new(jobs, agent_client_job(&t, i, TOKEN_A, "exec sleep 60", 0, 10000));
+	agent_client_send(&c, json_pack("{s:s, s:s, s:[s], s:o}", "op", "launch", "root_id", c.root_id, "env",
+				     "PATH=/usr/bin:/bin", "jobs", jobs));
+	expect("claimed", 1);
+	expect("claimed", 2);
+	expect("refused", 3);
+	/* A bad job spoils the message, and nothing of it starts. */
+	jobs = json_array();
+	json_array_append_new(jobs, agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", -1, 0));
+	json_array_append_new(jobs, agent_client_job(&t, 5, TOKEN_A, "echo x >>ran", -1, 0));
+	json_object_del(json_array_get(jobs, 1), "cwd");
+	agent_client_send(&c, json_pack("{s:s, s:s, s:o}", "op", "launch", "root_id", c.root_id, "jobs", jobs));
+	json_decref(agent_client_expect(&c, "error", 0));
+	agent_client_send(&c, json_pack("{s:s, s:s, s:[o]}", "op", "launch", "root_id", QUEUE, "jobs",
+				     agent_client_job(&t, 6, TOKEN_A, "echo x >>ran", -1, 0)));
+	expect("other-root", 6);
+	json_decref(observe(NULL));
+	assert_int_equal(lines("ran"), 0);
+}
+
+static void agent_killed(void **state)
+{
+	json_t *msg, *claim;
+	int64_t pid;
+
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 7", 0, 1000, "claimed"));
+	msg = agent_client_expect(&c, "started", 1);
+	pid = number(msg, "pid");
+	json_decref(msg);
+	wait_lines("ran", 1);
+	test_agent_end(&t, SIGKILL);
+	assert_true(agent_client_is_closed(&c, 10000));
+	test_agent_start(&t);
+	reconnect();
+	msg = observe(json_pack("[[i, i]]", 1, 1));
+	claim = claim_of(msg, 1);
+	assert_string_equal(text(claim, "state"), "started");
+	assert_int_equal(number(claim, "pid"), pid);
+	assert_string_equal(text(claim, "token"), TOKEN_A);
+	json_decref(msg);
+	/* Its promise holds under the new agent too. */
+	msg = launch(2, TOKEN_A, "echo x >>ran", 0, 24000, "refused");
+	assert_int_equal(number(msg, "budget_mib"), 1000);
+	json_decref(msg);
+	json_decref(launch(1, TOKEN_A, "echo x >>ran", 0, 1000, "claimed"));
+
+	test_agent_end(&t, SIGKILL);
+	char go[160];
+	snprintf(go, sizeof(go), "%s/go", t.dir);
+	close(open(go, O_WRONLY | O_CREAT, 0600));
+	for (int i = 0; proc_is_alive((pid_t)pid, 0) && i < 2000; i++)
+		poll(NULL, 0, 5);
+	test_agent_start(&t);
+	reconnect();
+	for (int i = 0;; i++) {
+		msg = observe(NULL);
+		claim = claim_of(msg, 1);
+		if (!strcmp(text(claim, "state"), "ended"))
+			break;
+		json_decref(msg);
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	assert_int_equal(number(json_object_get(claim, "end"), "code"), 7);
+	json_decref(msg);
+	assert_int_equal(lines("ran"), 1);
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	struct proc_stat st;
+
+	assert_int_equal(proc_read_stat(pid, &st), 0);
+	return st.ppid;
+}
+
+static void shim_killed(void **state)
+{
+	json_t *msg, *end;
+	pid_t pid, shim;
+	char go[160];
+
+	json_decref(launch(1, TOKEN_A, "while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
+	msg = agent_client_expect(&c, "started", 1);
+	pid = (pid_t)number(msg, "pid");
+	json_decref(msg);
+	shim = parent_of(pid);
+	assert_int_not_equal(shim, t.pid);
+	assert_int_equal(parent_of(shim), t.pid);
+	kill(shim, SIGKILL);
+	for (int i = 0; parent_of(pid) != t.pid; i++) {
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	snprintf(go, sizeof(go), "%s/go", t.dir);
+	close(open(go, O_WRONLY | O_CREAT, 0600));
+	msg = agent_client_expect(&c, "ended", 1);
+	end = json_object_get(msg, "end");
+	assert_string_equal(text(end, "how"), "exit");
+	assert_int_equal(number(end, "code"), 5);
+	assert_false(json_is_true(json_object_get(end, "seen_by_shim")));
+	json_decref(msg);
+
+	/* And a stop reaches a job whose shim is dead. */
+	json_decref(launch(2, TOKEN_A, "exec sleep 60", 0, 1000, "claimed"));
+	msg = agent_client_expect(&c, "started", 2);
+	pid = (pid_t)number(msg, "pid");
+	json_decref(msg);
+	kill(parent_of(pid), SIGKILL);
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2, "attempt", 1, "reason",
+				     "shutdown", "grace_ms", 2000));
+	msg = agent_client_expect(&c, "ended", 2);
+	assert_string_equal(text(json_object_get(msg, "end"), "how"), "stopped");
+	json_decref(msg);
+	assert_false(proc_is_alive(pid, 0));
+}
+
+static void leftovers_keep_the_claim(void **state)
+{
+	struct sample s;
+	json_t *msg;
+
+	/* The leader ends at once; what it left in a session of its own holds memory. */
+	json_decref(launch(1, TOKEN_A,
+		"setsid sh -c 'echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": 3000}}\" >$GPUSTOW_SIM_DIR/x.json; "
+		"echo up >>held; echo $$ >left; exec sleep 60' & while [ ! -e left ]; do sleep 0.02; done; exit 0",
+		0, 4000, "claimed"));
+	msg = agent_client_expect(&c, "ended", 1);
+	assert_true(number(msg, "survivors") > 0);
+	json_decref(msg);
+	agent_client_send(&c, json_pack("{s:s, s:[[i, i]]}", "op", "ack", "jobs", 1, 1));
+	s = take_sample(1);
+	assert_int_equal(s.n_rows, 1);
+	assert_true(s.rows[0].has_ended);
+	assert_int_equal(s.rows[0].budget_mib, 3000);
+	sample_done(&s);
+	msg = launch(2, TOKEN_A, "true", 0, 22000, "refused");
+	assert_int_equal(number(msg, "budget_mib"), 3000);
+	assert_int_equal(number(msg, "foreign_mib"), 0);
+	json_decref(msg);
+	msg = observe(NULL);
+	assert_non_null(claim_of(msg, 1));
+	json_decref(msg);
+	char left[160];
+	struct buf b = {0};
+	snprintf(left, sizeof(left), "%s/left", t.dir);
+	assert_int_equal(fd_read_file_at(AT_FDCWD, left, &b, 100), 0);
+	kill((pid_t)strtol(buf_str(&b), NULL, 10), SIGKILL);
+	buf_done(&b);
+	for (int i = 0;; i++) {
+		json_t *claim;
+
+		msg = observe(NULL);
+		claim = claim_of(msg, 1);
+		json_decref(msg);
+		if (!claim)
+			break;
+		assert_true(i < 2000);
+		poll(NULL, 0, 10);
+	}
+}
+
+static void watching(void **state)
+{
+	struct agent_client w;
+
+	agent_client_connect(&w, &t);
+	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
+	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	for (int i = 0; i < 3; i++) {
+		struct sample s;
+		json_t *msg = agent_client_expect(&w, "sample", 0);
+
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_int_equal(s.snap.n_cards, 2);
+		assert_string_equal(s.snap.source, "sim");
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_send(&w, json_pack("{s:s}", "op", "ping"));
+	json_decref(agent_client_expect(&w, "pong", 0));
+	/* What breaks the framing closes the link; everybody else's stays. */
+	assert_int_equal(send(w.fd, "\0\0\0\2Jx", 6, MSG_NOSIGNAL), 6);
+	json_decref(agent_client_expect(&w, "error", 0));
+	assert_true(agent_client_is_closed(&w, 10000));
+	agent_client_close(&w);
+	json_decref(observe(NULL));
+}
+
+static void yields_upward_only(void **state)
+{
+	json_t *msg;
+	int status = 0;
+
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "yield", "build", GPUSTOW_BUILD));
+	json_decref(agent_client_expect(&c, "no", 0));
+	json_decref(launch(1, TOKEN_A, "exec sleep 60", 0, 1000, "claimed"));
+	expect("started", 1);
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "yield", "build", GPUSTOW_BUILD + 1));
+	msg = agent_client_expect(&c, "bye", 0);
+	assert_string_equal(text(msg, "reason"), "yield");
+	json_decref(msg);
+	assert_int_equal(waitpid(t.pid, &status, 0), t.pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	test_agent_start(&t);
+	reconnect();
+	msg = observe(NULL);
+	assert_string_equal(text(claim_of(msg, 1), "state"), "started");
+	json_decref(msg);
+}
+
+/* The socket's name is all that a client has: an agent without it makes room for another. */
+static void leaves_without_its_socket(void **state)
+{
+	char path[160];
+	int status = 0;
+
+	snprintf(path, sizeof(path), "%s/agent.sock", t.root);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(waitpid(t.pid, &status, 0), t.pid);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	test_agent_start(&t);
+	reconnect();
+	json_decref(observe(NULL));
+}
+
+/* Jobs that a test left running are its descendants: nothing of it may outlive it. */
+static int end_descendants(void **state)
+{
+	for (int i = 0; i < 50; i++) {
+		struct proc_table table;
+		size_t found[256], n;
+
+		assert_int_equal(proc_table_read(&table), 0);
+		n = proc_table_tree(&table, getpid(), 0, found, 256);
+		for (size_t k = 0; k < n; k++)
+			kill(table.rows[found[k]].pid, SIGKILL);
+		proc_table_done(&table);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (!n)
+			break;
+		poll(NULL, 0, 10);
+	}
+	return 0;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down_all)
+
+static int tear_down_all(void **state)
+{
+	tear_down(state);
+	return end_descendants(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(launch_and_retire),
+		TEST(starts_once),
+		TEST(fences),
+		TEST(refused_with_figures),
+		TEST(a_batch_counts_its_own),
+		TEST(agent_killed),
+		TEST(shim_killed),
+		TEST(leftovers_keep_the_claim),
+		TEST(watching),
+		TEST(yields_upward_only),
+		TEST(leaves_without_its_socket),
+	};
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
