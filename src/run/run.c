@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "run/view.h"
@@ -82,13 +83,43 @@ static size_t count_hopeful(const struct run *r)
 	return n;
 }
 
+/* Binds and ends become durable here, together. */
+static int commit_batch(struct run *r, struct err *e)
+{
+	int code = fault_point("run.journal");
+
+	if (code < 0)
+		return err_sys(e, code, "cannot write the journal in %s", r->log_dir);
+	if (r->has_launches)
+		fault_point("run.before-bind");
+	if (r->n_acks)
+		fault_point("run.before-settle");
+	return journal_commit(r->journal, true, e);
+}
+
+static void send_committed(struct run *r)
+{
+	bool has_acks = r->n_acks > 0;
+
+	if (r->has_launches) {
+		fault_point("run.after-bind");
+		run_place_send(r);
+		fault_point("run.after-launch");
+	}
+	if (has_acks)
+		fault_point("run.after-settle");
+	run_node_send_acks(r);
+	if (has_acks)
+		fault_point("run.after-ack");
+}
+
 static void commit(struct run *r)
 {
 	struct err e = {0};
 
 	if (!journal_has_batch(r->journal))
 		return;
-	if (journal_commit(r->journal, true, &e) < 0) {
+	if (commit_batch(r, &e) < 0) {
 		if (!r->said_journal)
 			run_warn(r, "%s; nothing new is started until it can be written", e.text);
 		r->said_journal = true;
@@ -99,8 +130,7 @@ static void commit(struct run *r)
 	if (r->said_journal)
 		run_say(r, "the journal can be written again");
 	r->said_journal = false;
-	run_place_send(r);
-	run_node_send_acks(r);
+	send_committed(r);
 }
 
 static void stop_everything(struct run *r, int64_t grace_ms)

@@ -73,8 +73,7 @@ def test_X26_a_lasting_stranger_is_named_as_the_reason(world):
 def test_X25_an_impossible_wait_has_its_reason(world):
     world.jobs(note("a"))
     r = world.run("--idle-threshold", "0")
-    text = until(lambda: (t := world.ask("run", "why", "1").out) and "looked at again" not in t and t)
-    assert "idle" in text
+    until(lambda: "idle" in world.ask("run", "why", "1").out)
     r.kill(15).wait(143)
 
 
