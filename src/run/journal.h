@@ -43,38 +43,37 @@ struct job_record {
 	char key[32];
 	uint64_t no; /* 0: never seen */
 	char *command;
-	int64_t attempts; /* completed ones, as gpusched counts */
 	enum job_status status;
-	bool has_returncode;
+	bool has_returncode, has_util;
+	bool is_bound;	  /* a bind without unbind, oom, done, interrupted */
+	bool was_started; /* a "started" was read since the bind */
+	int64_t attempts; /* completed ones, as gpusched counts */
 	int64_t returncode;
 	int64_t next_vram; /* the bump of an OOM; -1: none */
-	struct journal_peak *peaks;
-	size_t n_peaks;
-	bool has_util;
 	double avg_util;
+	struct journal_peak *peaks;
+	uint32_t n_peaks;
 	/* The attempt in flight; attempt == 0: none of ours. */
-	uint32_t attempt;	/* the last number bound */
-	bool is_bound;		/* a bind without unbind, oom, done, interrupted */
-	char token[ID_LEN];
+	uint32_t attempt; /* the last number bound */
 	const char *root_id, *machine_key, *boot_id; /* "" unknown; the same text is held once */
-	int32_t *gpus;	    /* n_gpus; job_record_set_gpus */
-	const char **uuids; /* n_gpus; "" where gpusched's record has none */
+	int32_t *gpus;				     /* n_gpus; job_record_set_gpus */
+	const char **uuids;			     /* n_gpus; "" where gpusched's record has none */
 	uint32_t n_gpus;
-	int64_t bound_vram;	/* -1: undeclared */
+	char token[ID_LEN];
+	char time[31];	    /* of the last record with one, "" unknown */
+	int64_t bound_vram; /* -1: undeclared */
 	char *log;
 	int64_t log_offset;
-	bool was_started;	/* a "started" was read since the bind */
-	int64_t pgid;		/* of a "started" record; 0: none */
-	uint64_t start_ticks;	/* 0: gpusched's record, which has none */
-	double seconds;		/* of the last done, < 0 unknown */
-	char time[32];		/* of the last record with one, "" unknown */
+	int64_t pgid;	      /* of a "started" record; 0: none */
+	uint64_t start_ticks; /* 0: gpusched's record, which has none */
+	double seconds;	      /* of the last done, < 0 unknown */
 	/* Kept by the run while it's up; the journal doesn't touch it. */
 	void *user;
 };
 
 /* Cards of a record that isn't the journal's, for journal_bind: copies n indices and UUIDs (uuids NULL: ""). */
 void job_record_set_gpus(struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n);
-void job_record_clear_gpus(struct job_record *r);
+void job_record_clear_gpus(struct job_record *r); /* what set_gpus made, never a record of the journal */
 
 struct journal;
 

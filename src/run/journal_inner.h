@@ -39,8 +39,9 @@ struct journal {
 	struct buf batch;
 };
 
-/* A string that lives as long as the journal. */
-const char *journal_keep(struct journal *j, const char *s);
+/* Memory, and a copy of a string, that live as long as the journal. What a later record replaces stays till then. */
+void *journal_alloc(struct journal *j, size_t n);
+char *journal_keep(struct journal *j, const char *s);
 /* The same, once for equal strings as long as there are few of them. */
 const char *journal_share(struct journal *j, const char *s);
 struct job_record *journal_get(struct journal *j, const char *key); /* makes a fresh one */
