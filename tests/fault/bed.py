@@ -143,7 +143,7 @@ class Bed:
         self.uid, self.cards, self.program = uid, cards, program
         shared = Path(shared) if shared else self.dir
         self.logs = Path(logs) if logs else self.dir / "logs"
-        self.root = Path(root) if root else self.dir / "root"
+        self.roots = Path(root) if root else self.dir / "root"
         self.strikes = self.dir / "strikes"
         for path in (shared / "sim", shared / "promises", self.strikes, self.dir / "home"):
             path.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ class Bed:
             "PATH": os.environ["PATH"], "HOME": str(self.dir / "home"), "LC_ALL": "C.UTF-8",
             "XDG_CACHE_HOME": str(Path(program).parent / "fault-cache") if uid is None else str(self.dir / "home"),
             "GPUSTOW_SIM_DIR": str(self.sim), "GPUSTOW_PROMISE_DIR": str(self.promises),
-            "GPUSTOW_AGENT_ROOT": str(self.root), "GPUSTOW_TEST_BED": str(self.dir),
+            "GPUSTOW_AGENT_ROOT": str(self.roots), "GPUSTOW_TEST_BED": str(self.dir),
             "GPUSTOW_TEST_PROGRAM": str(program), "GPUSTOW_TEST_FAULT_DIR": str(self.strikes),
             "GPUSTOW_AGENT_IDLE": "30",
         }
@@ -165,6 +165,11 @@ class Bed:
                 os.chown(path, uid, uid)
         self.lines, self.run, self.killed_shims, self.killed_jobs = [], None, set(), set()
         self.said = self.dir / "said"
+
+    @property
+    def root(self):
+        """Simulated cards have a root of their own below the one that was named."""
+        return next(self.roots.glob("sim-*"), self.roots)
 
     # --- the jobs ---
 

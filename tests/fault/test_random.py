@@ -82,6 +82,8 @@ def one_round(seed):
         moments = sorted(rng.uniform(0, 2.5) for _ in range(rng.randrange(3, 9)))
         try:
             for moment in moments:
+                if bed.is_done():
+                    break
                 while time.monotonic() - began < moment:
                     go_on(bed, stopped)
                     if bed.run is None or bed.run.poll() is not None:
