@@ -49,7 +49,7 @@ def strike(bed, rng, stopped):
     elif who == "agent":
         pid = bed.agent()
     else:
-        found = bed.shims() if who == "shim" else bed.leaders()
+        found = bed.shims() if who == "shim" else bed.members()
         if found:
             mark, pid = rng.choice(found)
     if not pid:
