@@ -40,34 +40,80 @@ struct simjob_options {
 };
 
 static const struct option_spec options[] = {
-	{.name = "vram", .arg = "SIZE", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, vram),
+	{.name = "vram",
+		.arg = "SIZE",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, vram),
 		.text = "memory it holds on each of its cards: MiB, or with a unit (8G); required"},
-	{.name = "ramp", .arg = "TIME", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, ramp),
+	{.name = "ramp",
+		.arg = "TIME",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, ramp),
 		.text = "time until it holds that much (default 0.5 s)"},
-	{.name = "hold", .arg = "TIME", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, hold),
+	{.name = "hold",
+		.arg = "TIME",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, hold),
 		.text = "time it then goes on (default 1.0 s)"},
-	{.name = "for", .arg = "TIME", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, length),
+	{.name = "for",
+		.arg = "TIME",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, length),
 		.text = "time it runs in all, in place of --hold"},
-	{.name = "peak", .arg = "SIZE", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, peak),
+	{.name = "peak",
+		.arg = "SIZE",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, peak),
 		.text = "memory it holds during the middle third of the time after the ramp"},
-	{.name = "oom-at", .arg = "SIZE", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, oom_at),
+	{.name = "oom-at",
+		.arg = "SIZE",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, oom_at),
 		.text = "run out of memory and exit with 1 when it would hold that much"},
-	{.name = "oom-once", .arg = "MARKER", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, oom_once),
+	{.name = "oom-once",
+		.arg = "MARKER",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, oom_once),
 		.text = "run out of memory at once if the file MARKER is not there, and make it",
 		.complete = COMPLETE_FILE},
-	{.name = "exit-code", .arg = "N", .kind = OPTION_INT, .offset = offsetof(struct simjob_options, exit_code),
-		.min = 0, .max = 255, .text = "exit with N (default 0)"},
-	{.name = "ignore-term", .kind = OPTION_FLAG, .offset = offsetof(struct simjob_options, ignore_term),
+	{.name = "exit-code",
+		.arg = "N",
+		.kind = OPTION_INT,
+		.offset = offsetof(struct simjob_options, exit_code),
+		.min = 0,
+		.max = 255,
+		.text = "exit with N (default 0)"},
+	{.name = "ignore-term",
+		.kind = OPTION_FLAG,
+		.offset = offsetof(struct simjob_options, ignore_term),
 		.text = "do not end on SIGTERM"},
-	{.name = "save-for", .arg = "TIME", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, save_for),
+	{.name = "save-for",
+		.arg = "TIME",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, save_for),
 		.text = "on SIGTERM go on for that time, as if saving a checkpoint, then exit with 0"},
-	{.name = "save-to", .arg = "FILE", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, save_to),
-		.text = "the file that --save-for writes when it is done", .complete = COMPLETE_FILE},
-	{.name = "append", .arg = "FILE", .kind = OPTION_TEXT, .offset = offsetof(struct simjob_options, append),
-		.text = "at its start, append a line to FILE: $GPUSTOW_TOKEN, else its pid", .complete = COMPLETE_FILE},
-	{.name = "children", .arg = "N", .kind = OPTION_INT, .offset = offsetof(struct simjob_options, children),
-		.min = 0, .max = CHILDREN_MAX, .text = "share the memory with N child processes (default 0)"},
-	{.name = "setsid", .kind = OPTION_FLAG, .offset = offsetof(struct simjob_options, daemonise),
+	{.name = "save-to",
+		.arg = "FILE",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, save_to),
+		.text = "the file that --save-for writes when it is done",
+		.complete = COMPLETE_FILE},
+	{.name = "append",
+		.arg = "FILE",
+		.kind = OPTION_TEXT,
+		.offset = offsetof(struct simjob_options, append),
+		.text = "at its start, append a line to FILE: $GPUSTOW_TOKEN, else its pid",
+		.complete = COMPLETE_FILE},
+	{.name = "children",
+		.arg = "N",
+		.kind = OPTION_INT,
+		.offset = offsetof(struct simjob_options, children),
+		.min = 0,
+		.max = CHILDREN_MAX,
+		.text = "share the memory with N child processes (default 0)"},
+	{.name = "setsid",
+		.kind = OPTION_FLAG,
+		.offset = offsetof(struct simjob_options, daemonise),
 		.text = "leave the memory with a daemon in a session of its own, and exit at once"},
 	OPTION_SPEC_END,
 };
@@ -105,8 +151,10 @@ static int take_size(const char *name, const char *text, int64_t *ret, struct er
 
 	if (text == NULL)
 		return 0;
-	if ((parse_int64(text, &mib) < 0 || mib < 0) && parse_size_mib(text, strlen(text), &mib) < 0)
-		return err_set(e, -EINVAL, "simjob: --%s %s: not a size; write MiB, or 8G", name, text);
+	if ((parse_int64(text, &mib) < 0 || mib < 0) &&
+		parse_size_mib(text, strlen(text), &mib) < 0)
+		return err_set(
+			e, -EINVAL, "simjob: --%s %s: not a size; write MiB, or 8G", name, text);
 	*ret = mib;
 	return 0;
 }
@@ -133,7 +181,8 @@ static int take_options(const struct simjob_options *o, struct simjob *ret, stru
 	int r;
 
 	if (o->vram == NULL)
-		return err_set(e, -EINVAL, "simjob: --vram is missing: say how much memory it holds");
+		return err_set(
+			e, -EINVAL, "simjob: --vram is missing: say how much memory it holds");
 	if ((r = take_size("vram", o->vram, &j.vram, e)) < 0 ||
 		(r = take_size("peak", o->peak, &j.peak, e)) < 0 ||
 		(r = take_size("oom-at", o->oom_at, &j.oom_at, e)) < 0 ||
@@ -282,7 +331,8 @@ static int save(const struct simjob *j, struct err *e)
 }
 
 /* Holds its part (share of `of`) until the time is over. Returns an exit code, OVER, or an error. */
-static int hold(const struct simjob *j, struct holder *h, int64_t begun_ms, int64_t share, int64_t of, struct err *e)
+static int hold(const struct simjob *j, struct holder *h, int64_t begun_ms, int64_t share,
+	int64_t of, struct err *e)
 {
 	int64_t end_ms = j->length_ms;
 	bool is_saving = false;
@@ -310,7 +360,8 @@ static int hold(const struct simjob *j, struct holder *h, int64_t begun_ms, int6
 	}
 }
 
-static int hold_and_leave(const struct simjob *j, int64_t begun_ms, int64_t share, int64_t of, struct err *e)
+static int hold_and_leave(
+	const struct simjob *j, int64_t begun_ms, int64_t share, int64_t of, struct err *e)
 {
 	CLEANUP(holder_done) struct holder h;
 	int r = holder_init(&h, e);
@@ -471,11 +522,12 @@ const struct command cmd_simjob = {
 	.name = "simjob",
 	.args = "",
 	.summary = "a job that holds memory on simulated GPUs, for demos and tests",
-	.about = "Pretends to hold memory on each card that CUDA_VISIBLE_DEVICES names (card 0 without it).\n"
-		 "The figures lie in a file in $GPUSTOW_SIM_DIR, where the simulated GPUs of --sim take them\n"
-		 "from; no real GPU is touched. It ramps up to --vram, holds it, and ends with --exit-code.\n"
-		 "\n"
-		 "Times are seconds, or have a unit (2m); sizes are MiB, or have a unit (8G).",
+	.about =
+		"Pretends to hold memory on each card that CUDA_VISIBLE_DEVICES names (card 0 without it).\n"
+		"The figures lie in a file in $GPUSTOW_SIM_DIR, where the simulated GPUs of --sim take them\n"
+		"from; no real GPU is touched. It ramps up to --vram, holds it, and ends with --exit-code.\n"
+		"\n"
+		"Times are seconds, or have a unit (2m); sizes are MiB, or have a unit (8G).",
 	.examples = "$ gpustow simjob --vram 8G --for 10\n"
 		    "holds 8 GiB on simulated card 0 for ten seconds\n"
 		    "$ gpustow simjob --vram 2000 --oom-once first-time\n"

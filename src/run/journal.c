@@ -38,22 +38,31 @@ bool job_status_is_terminal(enum job_status s)
 	return s != JOB_PENDING && s != JOB_RUNNING;
 }
 
-const char *journal_keep(struct journal *j, const char *s)
+static void *take_memory(struct journal *j, size_t n, size_t align)
 {
-	size_t n = strlen(s) + 1, size = n > 4096 ? n : 16384;
 	struct journal_text *t = j->texts;
+	size_t at = t ? (t->used + align - 1) / align * align : 0, size = n > 4096 ? n : 16384;
 
-	if (n == 1)
-		return "";
-	if (!t || t->size - t->used < n) {
+	if (!t || at > t->size || t->size - at < n) {
 		t = xmalloc(sizeof(*t) + size);
 		*t = (struct journal_text){.before = j->texts, .size = size};
 		j->texts = t;
+		at = 0;
 	}
-	char *kept = t->bytes + t->used;
-	memcpy(kept, s, n);
-	t->used += n;
-	return kept;
+	t->used = at + n;
+	return t->bytes + at;
+}
+
+void *journal_alloc(struct journal *j, size_t n)
+{
+	return take_memory(j, n, 8);
+}
+
+char *journal_keep(struct journal *j, const char *s)
+{
+	size_t n = strlen(s) + 1;
+
+	return memcpy(take_memory(j, n, 1), s, n);
 }
 
 const char *journal_share(struct journal *j, const char *s)
@@ -310,14 +319,6 @@ void journal_free(struct journal *j)
 {
 	if (!j)
 		return;
-	for (size_t i = 0; i < j->n; i++) {
-		struct job_record *r = journal_at(j, i);
-		free(r->command);
-		free(r->log);
-		free(r->peaks);
-		free(r->gpus);
-		free(r->uuids);
-	}
 	for (size_t i = 0; i * RECORDS_BLOCK < j->n; i++)
 		free(j->blocks[i]);
 	while (j->texts) {
@@ -356,6 +357,22 @@ uint64_t journal_incarnation(const struct journal *j)
 	return j->incarnation;
 }
 
+void journal_set_sim(struct journal *j, const char *cards, const char *dir)
+{
+	j->sim = cards && *cards ? journal_keep(j, cards) : NULL;
+	j->sim_dir = j->sim && dir && *dir ? journal_keep(j, dir) : NULL;
+}
+
+const char *journal_sim(const struct journal *j)
+{
+	return j->sim ? j->sim : "";
+}
+
+const char *journal_sim_dir(const struct journal *j)
+{
+	return j->sim_dir ? j->sim_dir : "";
+}
+
 uint64_t journal_highest_no(const struct journal *j)
 {
 	return j->highest_no;
@@ -367,12 +384,14 @@ void job_record_set_gpus(
 	size_t text = 0;
 
 	job_record_clear_gpus(r);
+	if (n == 0)
+		return;
 	for (uint32_t i = 0; i < n; i++)
 		text += (uuids ? strlen(uuids[i]) : 0) + 1;
-	r->gpus = xreallocarray(NULL, n + 1, sizeof(*r->gpus));
-	/* Pointers and what they point at, in one piece. */
-	r->uuids = xmalloc((n + 1) * sizeof(*r->uuids) + text);
-	char *at = (char *)(r->uuids + n + 1);
+	/* Pointers, indices and the texts, in one piece. */
+	r->uuids = xmalloc(n * (sizeof(*r->uuids) + sizeof(*r->gpus)) + text);
+	r->gpus = (int32_t *)(r->uuids + n);
+	char *at = (char *)(r->gpus + n);
 	for (uint32_t i = 0; i < n; i++) {
 		size_t len = uuids ? strlen(uuids[i]) : 0;
 		r->gpus[i] = gpus[i];
@@ -387,7 +406,6 @@ void job_record_set_gpus(
 
 void job_record_clear_gpus(struct job_record *r)
 {
-	free(r->gpus);
 	free(r->uuids);
 	r->gpus = NULL;
 	r->uuids = NULL;

@@ -325,6 +325,10 @@ static void put_start_records(struct journal *j)
 		buf_clear(&b);
 	}
 	buf_printf(&b, "{\"event\": \"epoch\", \"epoch\": %" PRIu64, j->epoch + 1);
+	if (j->sim)
+		put_member(&b, "sim", j->sim);
+	if (j->sim_dir)
+		put_member(&b, "sim_dir", j->sim_dir);
 	put_time(&b);
 	close_record(j, &b);
 }
@@ -356,12 +360,17 @@ int journal_open_append(struct journal *j, struct err *e)
 {
 	if (j->dirfd < 0)
 		return err_set(e, -EBADF, "this journal was read from memory and has no file");
-	int r = open_file(j, e);
-	if (r == 0)
-		r = put_missing_newline(j, e);
-	if (r < 0)
-		return r;
-	put_start_records(j);
+	int r;
+
+	/* A second call, after a full disk, tries the commit again. */
+	if (j->fd < 0) {
+		r = open_file(j, e);
+		if (r == 0)
+			r = put_missing_newline(j, e);
+		if (r < 0)
+			return r;
+		put_start_records(j);
+	}
 	r = journal_commit(j, true, e);
 	if (r < 0)
 		return r;

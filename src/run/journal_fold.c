@@ -8,22 +8,35 @@
  */
 #include "run/journal_inner.h"
 
-#include "base/alloc.h"
 #include "base/parse.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
-static int64_t int_of(const json_t *o, const char *name, int64_t otherwise)
-{
-	const json_t *v = json_object_get(o, name);
+/* Counters and numbers past this are nonsense, and one more than them must still be a number JSON can hold. */
+#define COUNT_MAX INT64_C(1000000000)
+#define NUMBER_MAX (INT64_C(1) << 53)
 
+static int64_t int_value(const json_t *v, int64_t otherwise)
+{
 	if (json_is_integer(v))
 		return json_integer_value(v);
 	if (json_is_real(v) && json_real_value(v) > -9e18 && json_real_value(v) < 9e18)
 		return (int64_t)json_real_value(v);
 	return otherwise;
+}
+
+static int64_t int_of(const json_t *o, const char *name, int64_t otherwise)
+{
+	return int_value(json_object_get(o, name), otherwise);
+}
+
+/* An integer within bounds, or what's said otherwise. */
+static int64_t count_of(const json_t *o, const char *name, int64_t max, int64_t otherwise)
+{
+	int64_t v = int_of(o, name, otherwise);
+
+	return v >= 0 && v <= max ? v : otherwise;
 }
 
 static const char *str_of(const json_t *o, const char *name)
@@ -33,12 +46,10 @@ static const char *str_of(const json_t *o, const char *name)
 	return s ? s : "";
 }
 
-static void set_text(char **field, const char *s)
+static void set_text(struct journal *j, char **field, const char *s)
 {
-	if (*field && strcmp(*field, s) == 0)
-		return;
-	free(*field);
-	*field = xstrdup(s);
+	if (!*field || strcmp(*field, s) != 0)
+		*field = journal_keep(j, s);
 }
 
 static void copy_text(char *ret, size_t size, const char *s)
@@ -61,28 +72,30 @@ static void no_longer_runs(struct job_record *r, enum job_status status)
 
 static void fold_seen(struct journal *j, struct job_record *r, const json_t *o)
 {
-	int64_t no = int_of(o, "no", 0);
+	int64_t no = count_of(o, "no", NUMBER_MAX, 0);
 
 	if (no > 0)
 		journal_number(j, r, (uint64_t)no);
 	if (json_is_string(json_object_get(o, "command")))
-		set_text(&r->command, str_of(o, "command"));
+		set_text(j, &r->command, str_of(o, "command"));
 }
 
-static void take_gpus(struct job_record *r, const json_t *o)
+static void take_gpus(struct journal *j, struct job_record *r, const json_t *o)
 {
 	const json_t *gpus = json_object_get(o, "gpus"), *uuids = json_object_get(o, "uuids");
 	size_t n = json_array_size(gpus);
-	int32_t index[GPU_MAX];
-	const char *uuid[GPU_MAX];
 
 	n = n < GPU_MAX ? n : GPU_MAX;
+	if (n > r->n_gpus) {
+		r->uuids = journal_alloc(j, n * (sizeof(*r->uuids) + sizeof(*r->gpus)));
+		r->gpus = (int32_t *)(r->uuids + n);
+	}
+	r->n_gpus = (uint32_t)n;
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(uuids, i));
-		index[i] = (int32_t)json_integer_value(json_array_get(gpus, i));
-		uuid[i] = s ? s : "";
+		r->gpus[i] = (int32_t)json_integer_value(json_array_get(gpus, i));
+		r->uuids[i] = journal_share(j, s ? s : "");
 	}
-	job_record_set_gpus(r, index, uuid, (uint32_t)n);
 }
 
 static void fold_started(struct journal *j, struct job_record *r, const json_t *o)
@@ -95,23 +108,23 @@ static void fold_started(struct journal *j, struct job_record *r, const json_t *
 		r->boot_id = journal_share(j, str_of(o, "boot_id"));
 	/* What a bind of ours said of the cards is more than this record has. */
 	if (!r->is_bound && json_is_array(json_object_get(o, "gpus")))
-		take_gpus(r, o);
+		take_gpus(j, r, o);
 }
 
 static void fold_bind(struct journal *j, struct job_record *r, const json_t *o)
 {
-	int64_t attempt = int_of(o, "attempt", 0);
+	int64_t attempt = count_of(o, "attempt", COUNT_MAX, 0);
 
 	no_longer_runs(r, JOB_RUNNING);
 	r->is_bound = true;
-	r->attempt = attempt > 0 && attempt <= UINT32_MAX ? (uint32_t)attempt : r->attempt + 1;
+	r->attempt = attempt > 0 ? (uint32_t)attempt : r->attempt + 1;
 	copy_text(r->token, sizeof(r->token), str_of(o, "token"));
 	r->root_id = journal_share(j, str_of(o, "root_id"));
 	r->machine_key = journal_share(j, str_of(o, "machine_key"));
 	r->boot_id = journal_share(j, str_of(o, "boot_id"));
-	take_gpus(r, o);
+	take_gpus(j, r, o);
 	r->bound_vram = int_of(o, "vram", -1);
-	set_text(&r->log, str_of(o, "log"));
+	set_text(j, &r->log, str_of(o, "log"));
 	r->log_offset = int_of(o, "log_offset", 0);
 }
 
@@ -137,7 +150,7 @@ static void fold_oom(struct journal *j, struct job_record *r, const json_t *o)
 {
 	const json_t *next = json_object_get(o, "next_vram");
 
-	r->attempts = int_of(o, "attempts", r->attempts + 1);
+	r->attempts = count_of(o, "attempts", COUNT_MAX, r->attempts + 1);
 	if (next)
 		r->next_vram = int_of(o, "next_vram", -1);
 	take_seconds(r, o);
@@ -151,20 +164,17 @@ static int64_t mib_of(const json_t *v)
 
 	if (json_is_string(v))
 		return parse_int64(json_string_value(v), &mib) < 0 ? 0 : mib;
-	return json_is_number(v) ? (int64_t)json_number_value(v) : 0;
+	return int_value(v, 0);
 }
 
-static void take_peaks(struct job_record *r, json_t *peaks)
+static void take_peaks(struct journal *j, struct job_record *r, json_t *peaks)
 {
 	const char *gpu;
 	json_t *v;
 
-	free(r->peaks);
-	r->peaks = NULL;
+	if (json_object_size(peaks) > r->n_peaks)
+		r->peaks = journal_alloc(j, json_object_size(peaks) * sizeof(*r->peaks));
 	r->n_peaks = 0;
-	if (json_object_size(peaks) == 0)
-		return;
-	r->peaks = xreallocarray(NULL, json_object_size(peaks), sizeof(*r->peaks));
 	json_object_foreach(peaks, gpu, v)
 	{
 		int64_t index;
@@ -194,7 +204,7 @@ static void fold_done(struct journal *j, struct job_record *r, const json_t *o)
 	r->returncode = json_integer_value(code);
 	r->has_util = json_is_number(util);
 	r->avg_util = json_number_value(util);
-	take_peaks(r, json_object_get(o, "peak_mib"));
+	take_peaks(j, r, json_object_get(o, "peak_mib"));
 	take_seconds(r, o);
 	no_longer_runs(r, status_of(o));
 }
@@ -226,14 +236,15 @@ static bool fold_keyless(struct journal *j, const json_t *o)
 
 	if (strcmp(event, "queue") == 0 && strlen(str_of(o, "queue")) == ID_LEN - 1) {
 		copy_text(j->queue, sizeof(j->queue), str_of(o, "queue"));
-		j->incarnation = (uint64_t)int_of(o, "incarnation", 1);
+		j->incarnation = (uint64_t)count_of(o, "incarnation", NUMBER_MAX, 1);
 		return true;
 	}
-	int64_t epoch = int_of(o, "epoch", 0);
+	int64_t epoch = count_of(o, "epoch", NUMBER_MAX, 0);
 	if (strcmp(event, "epoch") != 0 || epoch < 1)
 		return false;
 	if ((uint64_t)epoch > j->epoch)
 		j->epoch = (uint64_t)epoch;
+	journal_set_sim(j, str_of(o, "sim"), str_of(o, "sim_dir"));
 	return true;
 }
 

@@ -33,14 +33,16 @@ struct journal {
 	size_t skipped;
 	char queue[ID_LEN];
 	uint64_t epoch, incarnation, highest_no;
+	const char *sim, *sim_dir; /* of the last epoch, kept; NULL none */
 	int64_t size; /* of the file, as far as it's known to be good */
 	bool has_tail; /* past `size` there may be the rest of a failed write */
 	bool is_unsynced;
 	struct buf batch;
 };
 
-/* A string that lives as long as the journal. */
-const char *journal_keep(struct journal *j, const char *s);
+/* Memory, and a copy of a string, that live as long as the journal. What a later record replaces stays till then. */
+void *journal_alloc(struct journal *j, size_t n);
+char *journal_keep(struct journal *j, const char *s);
 /* The same, once for equal strings as long as there are few of them. */
 const char *journal_share(struct journal *j, const char *s);
 struct job_record *journal_get(struct journal *j, const char *key); /* makes a fresh one */
