@@ -4,19 +4,10 @@
  * strikes once among all processes that share it: who makes the file of the point's name there strikes, and the file
  * stays as the proof. Compiled in only with -Dfault_points=true (the tests' build); else nothing is left of it.
  *
-<<<<<<< HEAD
  * A point is named "<who>.<where>"; tests/fault/ finds them in the sources and has each one passed.
  *
  *   agent/claim.c        claim.before-stage-lock            the stage is open, but not yet ours alone
  *                        claim.before-sync              [e] staged, nothing written yet
-=======
- *   agent/fence.c        agent.after-fence                  a queue's fence durable, nothing answered under it
- *   agent/launch.c       agent.before-claim                 admitted, no claim
- *   agent/attempts.c     agent.after-claim-before-fork      claimed and answered, no shim
- *   agent/answer.c       agent.before-ended-report          an end is known, its event isn't sent
- *   agent/server.c       agent.before-retire                acknowledged and over, nothing retired
- *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
->>>>>>> server
  *                        claim.between-sync-and-rename  [e] durable, not born
  *                        claim.after-rename             [e] born, its name not yet durable; no shim
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
