@@ -4,7 +4,10 @@
 #ifdef GPUSTOW_FAULT_POINTS
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,16 +53,33 @@ static int strike(const char *action)
 	return 0;
 }
 
+/* May it strike? With a directory only the first of all processes may. */
+static bool take_turn(const char *name)
+{
+	const char *dir = getenv("GPUSTOW_TEST_FAULT_DIR");
+	char path[1024];
+	int fd;
+
+	if (!dir || !*dir)
+		return true;
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int fault_point(const char *name)
 {
-	static long passes;
+	static long passes; /* of the one point that has a "#N" */
 	const char *all = getenv("GPUSTOW_FAULT");
 	struct strike s;
 
 	while (all && *all) {
 		size_t n = strcspn(all, ",");
 
-		if (!parse(all, n, &s) && !strcmp(s.name, name) && (!s.nth || ++passes == s.nth))
+		if (!parse(all, n, &s) && !strcmp(s.name, name) && (!s.nth || ++passes == s.nth) &&
+			take_turn(name))
 			return strike(s.action);
 		all += n + (all[n] == ',');
 	}

@@ -1,14 +1,13 @@
 /*
  * Named points at which the fault suite strikes: GPUSTOW_FAULT="shim.before-ended:kill" (or ":stop", ":exit", ":enospc"),
- * optionally "#N" for the N-th passage only, several joined by commas. Compiled in only with -Dfault_points=true (the
- * tests' build); else nothing is left of it.
+ * optionally "#N" for the N-th passage of a process only, several joined by commas. With GPUSTOW_TEST_FAULT_DIR each entry
+ * strikes once among all processes that share it: who makes the file of the point's name there strikes, and the file
+ * stays as the proof. Compiled in only with -Dfault_points=true (the tests' build); else nothing is left of it.
  *
- *   agent/fence.c        agent.after-fence                  a queue's fence durable, nothing answered under it
- *   agent/launch.c       agent.before-claim                 admitted, no claim
- *   agent/attempts.c     agent.after-claim-before-fork      claimed and answered, no shim
- *   agent/answer.c       agent.before-ended-report          an end is known, its event isn't sent
- *   agent/server.c       agent.before-retire                acknowledged and over, nothing retired
- *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
+ * A point is named "<who>.<where>"; tests/fault/ finds them in the sources and has each one passed.
+ *
+ *   agent/claim.c        claim.before-stage-lock            the stage is open, but not yet ours alone
+ *                        claim.before-sync              [e] staged, nothing written yet
  *                        claim.between-sync-and-rename  [e] durable, not born
  *                        claim.after-rename             [e] born, its name not yet durable; no shim
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
@@ -20,6 +19,18 @@
  *                        shim.between-started-and-exec      on record, leader still held
  *                        shim.before-ended              [e] the job has ended, nothing on record
  *                        shim.after-ended-before-ring       on record, nobody told
+ *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
+ *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
+ *   agent/attempts.c     agent.after-claim-before-fork      born and durable, no shim
+ *   agent/server.c       agent.before-retire                acknowledged, about to be retired together
+ *   agent/answer.c       agent.before-ended-report          an end is known, nobody told
+ *   run/run.c            run.journal                    [e] the batch is about to be written
+ *                        run.before-bind                    the same, with binds in it
+ *                        run.after-bind                     binds durable, no launch sent
+ *                        run.after-launch                   launches handed to the socket
+ *                        run.before-settle                  the batch is about to be written, with ends in it
+ *                        run.after-settle                   ends durable, no ack sent
+ *                        run.after-ack                      acks handed to the socket
  *
  * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */

@@ -1,6 +1,6 @@
 /*
- * One table of options for each command: parser, --help, man page and completion come from it (getopt_long does the
- * parsing). Exact long names only, unless the command allows abbreviations (gpusched's, and `run`).
+ * One table of options for each command: parser, --help, man page and completion come from it. Exact long names
+ * only, unless the command allows abbreviations (gpusched's, and `run`).
  */
 #pragma once
 
@@ -12,11 +12,11 @@
 #include <stdint.h>
 
 enum option_kind {
-	OPTION_FLAG,   /* bool */
-	OPTION_TEXT,   /* const char *, not copied */
-	OPTION_INT,    /* int64_t, within min..max */
-	OPTION_REAL,   /* double, within min..max, never NaN */
-	OPTION_LIST,   /* struct option_list: each use adds one */
+	OPTION_FLAG, /* bool */
+	OPTION_TEXT, /* const char *, not copied */
+	OPTION_INT, /* int64_t, within min..max */
+	OPTION_REAL, /* double, within min..max, never NaN */
+	OPTION_LIST, /* struct option_list: each use adds one */
 };
 
 /* What a shell may complete after the option, or for the argument. */
@@ -30,23 +30,33 @@ struct option_list {
 struct option_spec {
 	char letter; /* 0: none */
 	const char *name; /* without "--" */
-	const char *arg;  /* placeholder "MIB", NULL for a flag */
+	const char *arg; /* placeholder "MIB", NULL for a flag */
 	enum option_kind kind;
 	size_t offset; /* of the member in the command's options struct */
-	double min, max; /* OPTION_INT, OPTION_REAL */
+	double min, max; /* OPTION_INT, OPTION_REAL: both 0 is no bound; max INFINITY: none above */
 	const char *text; /* one sentence for help and man page; the default said in it */
 	enum option_complete complete;
 	bool is_hidden;
 };
 
-#define OPTION_SPEC_END                                                                            \
-	{                                                                                          \
-		.name = NULL                                                                       \
+#define OPTION_SPEC_END \
+	{ \
+		.name = NULL \
 	}
 
+enum { OPTION_HELP = 1, OPTION_VERSION = 2 };
+
 /*
- * Fills *opts. Returns 0 and the plain arguments in argv[*ret_first..argc) (argv is permuted), 1 when --help was asked
- * for, -EINVAL with a sentence (unknown option: the closest name is suggested; bad value: option, value and what would be right).
- * Every command has -h/--help without naming it.
+ * Fills *opts. Options may stand before, between and after the plain arguments; "--" ends them; the last of a repeated one
+ * counts. Returns 0 and the plain arguments in argv[*ret_first..argc) (argv is permuted), OPTION_HELP or OPTION_VERSION
+ * when --help or --version was asked for, -EINVAL with a sentence (unknown option: the closest name is suggested; bad
+ * value: option, value and what would be right). Every command has -h/--help and --version without naming them.
  */
-int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv, void *opts, int *ret_first, struct err *e);
+int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e);
+/* Frees the lists in *opts. */
+void option_done(const struct option_spec *specs, void *opts);
+
+/* The i-th option of a command: those of the table, then --help and --version; NULL after the last. */
+const struct option_spec *option_at(const struct option_spec *specs, size_t i);
+bool option_has_range(const struct option_spec *o);

@@ -16,13 +16,17 @@ static const char *const state_names[GPU_STATE_N] = {
 
 static const char *const state_texts[GPU_STATE_N] = {
 	[GPU_OK] = "",
-	[GPU_LOST] = "the GPU is lost: it has fallen off the bus or was taken away; look at its power and "
-		     "the kernel log, then reboot",
-	[GPU_NEEDS_RESET] = "the GPU needs a reset: end what uses it, then nvidia-smi --gpu-reset, or reboot",
-	[GPU_FORBIDDEN] = "the GPU may not be opened: device rules of a container or cgroup, or a missing "
-			  "permission",
-	[GPU_FAILED] = "the driver answers with errors for this GPU; in a container that had it before, its "
-		       "device rules were rewritten: start the container again",
+	[GPU_LOST] =
+		"the GPU is lost: it has fallen off the bus or was taken away; look at its power and "
+		"the kernel log, then reboot",
+	[GPU_NEEDS_RESET] =
+		"the GPU needs a reset: end what uses it, then nvidia-smi --gpu-reset, or reboot",
+	[GPU_FORBIDDEN] =
+		"the GPU may not be opened: device rules of a container or cgroup, or a missing "
+		"permission",
+	[GPU_FAILED] =
+		"the driver answers with errors for this GPU; in a container that had it before, its "
+		"device rules were rewritten: start the container again",
 };
 
 void gpu_snapshot_done(struct gpu_snapshot *s)

@@ -187,6 +187,7 @@ static _Noreturn void exec_serve(const char *path, const char *root, int err_fd)
 	int null = open("/dev/null", O_RDWR);
 	sigset_t none;
 
+	signal(SIGPIPE, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (null >= 0) {

@@ -33,6 +33,34 @@ struct link_who {
 	uint64_t incarnation, epoch;
 };
 
+/*
+ * Over the user's own OpenSSH client, as a child with a shared master (reference: docs/ssh.md). The boot line finds or
+ * carries the agent over the channel; `down` then says in words which step failed, and link_failure which kind it was.
+ */
+struct host_config;
+struct link_ssh_options {
+	const char *home;   /* control sockets below it */
+	bool can_ask;	    /* else BatchMode */
+	/* ssh asks something (password, passphrase, host key); answer with link_answer. NULL with can_ask false. */
+	void (*asks)(void *arg, uint64_t question, const char *prompt, bool is_secret);
+};
+struct link *link_new_ssh(struct event_base *base, const struct host_config *host, const struct link_ssh_options *o,
+	const struct link_who *who, const struct link_owner *owner);
+void link_answer(struct link *l, uint64_t question, const char *answer); /* NULL: refused */
+
+enum link_failure {
+	LINK_FAIL_NONE,
+	LINK_FAIL_NET,	    /* refused, unreachable, timed out, lost: tried again */
+	LINK_FAIL_AUTH,	    /* permission denied, or a secret nobody could give: waits for a person */
+	LINK_FAIL_HOST_KEY, /* unknown or changed */
+	LINK_FAIL_AGENT,    /* the agent can't run there (another processor or libc, no executable place): read text instead */
+	LINK_FAIL_SHELL,    /* the login shell never came to our line */
+};
+enum link_failure link_failure(const struct link *l); /* of the last down */
+/* Runs one command on the same connection, for the text fallback: bounded output, bounded time. */
+void link_run_text(struct link *l, const char *command, int64_t limit_ms, size_t max_bytes,
+	void (*done)(void *arg, int status, const char *out, size_t n, const char *err_text), void *arg);
+
 /* Connects to the agent of this machine (agent/root.h says where). Nothing is called before the loop runs. */
 struct link *link_new_local(struct event_base *base, const struct link_who *who, const struct link_owner *owner);
 /* Takes the reference. Dropped when the link is down (the owner asks again after up). */

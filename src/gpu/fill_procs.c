@@ -17,8 +17,8 @@ static void fill_row(struct gpu_proc *p)
 	if (proc_read_stat(p->pid, &st) < 0)
 		return;
 	p->uid = proc_uid(p->pid);
-	p->n_ancestors =
-		(uint32_t)proc_ancestors(p->pid, up, sizeof(p->ancestors) / sizeof(p->ancestors[0]));
+	p->n_ancestors = (uint32_t)proc_ancestors(
+		p->pid, up, sizeof(p->ancestors) / sizeof(p->ancestors[0]));
 	for (uint32_t i = 0; i < p->n_ancestors; i++)
 		p->ancestors[i] = up[i];
 	if (proc_env(p->pid, "GPUSTOW_MARK", p->mark, sizeof(p->mark)) < 0)

@@ -42,9 +42,11 @@ static void identify_bus(struct nvml *n, struct nvml_card *c)
 
 	if (n->lib.fn.pci == NULL || n->lib.fn.pci(c->handle, &pci) != NVML_OK)
 		return;
-	pci.bus_id[sizeof(pci.bus_id) - 1] = pci.bus_id_legacy[sizeof(pci.bus_id_legacy) - 1] = '\0';
+	pci.bus_id[sizeof(pci.bus_id) - 1] = pci.bus_id_legacy[sizeof(pci.bus_id_legacy) - 1] =
+		'\0';
 	/* The older calls fill only the short name. */
-	copy_name(pci.bus_id[0] != '\0' ? pci.bus_id : pci.bus_id_legacy, c->bus_id, sizeof(c->bus_id));
+	copy_name(pci.bus_id[0] != '\0' ? pci.bus_id : pci.bus_id_legacy, c->bus_id,
+		sizeof(c->bus_id));
 }
 
 static void identify_numa(struct nvml *n, struct nvml_card *c)
@@ -64,7 +66,8 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 	char text[96] = "";
 	int code;
 
-	*c = (struct nvml_card){.index = (int32_t)i, .numa = -1, .is_blind = n->is_wsl};
+	*c = (struct nvml_card){
+		.index = (int32_t)i, .numa = -1, .mig_mode = -1, .is_blind = n->is_wsl};
 	code = n->lib.fn.by_index(i, &c->handle);
 	if (code != NVML_OK || c->handle == NULL) {
 		c->handle = NULL;
@@ -127,7 +130,8 @@ static void name_failed(struct nvml *n, struct nvml_card *found, uint32_t n_foun
 		if (found[i].handle != NULL)
 			continue;
 		was = find_index(n->cards, n->n_cards, found[i].index);
-		if (was != NULL && was->uuid[0] != '\0' && find_uuid(found, n_found, was->uuid) == NULL)
+		if (was != NULL && was->uuid[0] != '\0' &&
+			find_uuid(found, n_found, was->uuid) == NULL)
 			take_identity(&found[i], was);
 		if (found[i].bus_id[0] == '\0' && n_buses == n_found)
 			copy_name(buses[i], found[i].bus_id, sizeof(found[i].bus_id));
@@ -225,7 +229,6 @@ static int start(struct nvml *n, struct err *e)
 		if (r < 0)
 			return r;
 		memset(n->first_variant, 0, sizeof(n->first_variant));
-		memset(n->list_gone, 0, sizeof(n->list_gone));
 		n->has_wide_processes = nvml_lib_has_wide_processes(&n->lib);
 	}
 	code = n->lib.fn.init();
@@ -321,8 +324,8 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 	ret->n_procs = rows.n;
 	ret->procs = xreallocarray(rows.items, rows.n ? rows.n : 1, sizeof(*rows.items));
 	if (n->count > GPU_MAX)
-		snprintf(ret->error, sizeof(ret->error), "the machine has %u GPUs; only the first %d are shown",
-			n->count, GPU_MAX);
+		snprintf(ret->error, sizeof(ret->error),
+			"the machine has %u GPUs; only the first %d are shown", n->count, GPU_MAX);
 }
 
 /* All handles went at once with "not initialised". */

@@ -35,24 +35,24 @@ struct nvml_card {
 	struct value slow[METRIC_N];
 	int64_t slow_ms; /* when the slow tier was read; 0 never */
 	bool list_gone[LIST_N];
+	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
 };
 
 struct nvml {
 	struct gpu_backend base;
-	char *path;	 /* NULL: the usual names */
+	char *path; /* NULL: the usual names */
 	char *host_root; /* "" on a real machine; before /proc and /sys */
 	struct nvml_lib lib;
 	bool is_up;
 	uint32_t count; /* as NVML counts */
 	uint32_t n_cards;
 	struct nvml_card cards[GPU_MAX]; /* ascending index */
-	bool wants_restart;	  /* a handle went stale: shut down, initialise, enumerate */
-	int64_t restart_ms;	  /* not before */
+	bool wants_restart; /* a handle went stale: shut down, initialise, enumerate */
+	int64_t restart_ms; /* not before */
 	int64_t restart_pause_ms; /* doubles while cards stay lost */
-	int64_t count_ms;	  /* when to count again */
-	int first_variant[LIST_N];
-	bool list_gone[LIST_N]; /* the library has no such list */
+	int64_t count_ms; /* when to count again */
+	int first_variant[LIST_N]; /* LIST_VARIANTS: the library has no such list */
 	bool has_wide_processes;
 	bool is_wsl; /* where no memory is ever named for a process */
 };
@@ -74,7 +74,8 @@ struct nvml_rows {
 	struct gpu_proc *items;
 	uint32_t n;
 };
-void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig, struct nvml_rows *rows);
+void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig,
+	struct nvml_rows *rows);
 
 /* Which of two element sizes a process list of n rows was filled with: `expected` unless `other` is plainly better. */
 size_t nvml_pick_stride(const uint8_t *rows, uint32_t n, size_t expected, size_t other);

@@ -109,7 +109,8 @@ struct nvml_field {
 };
 
 #define NVML_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
-#define NVML_AT(type, member, offset) _Static_assert(offsetof(type, member) == (offset), #type "." #member)
+#define NVML_AT(type, member, offset) \
+	_Static_assert(offsetof(type, member) == (offset), #type "." #member)
 NVML_SIZE(struct nvml_memory, 24);
 NVML_AT(struct nvml_memory, used, 16);
 NVML_SIZE(struct nvml_memory_v2, 40);
@@ -145,49 +146,49 @@ _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are t
  * X(member, (arguments), names...), the highest suffix first: the first name the library has is taken. Calls whose
  * variants fill different structures, or whose newer one may be there and not work, are members of their own.
  */
-#define NVML_FUNCTIONS(X)                                                                          \
-	X(init, (void), "nvmlInit_v2", "nvmlInit")                                                 \
-	X(shutdown, (void), "nvmlShutdown")                                                        \
-	X(driver_version, (char *, uint32_t), "nvmlSystemGetDriverVersion")                        \
-	X(nvml_version, (char *, uint32_t), "nvmlSystemGetNVMLVersion")                            \
-	X(count, (uint32_t *), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")                      \
-	X(by_index, (uint32_t, NVML_DEV *), "nvmlDeviceGetHandleByIndex_v2",                       \
-		"nvmlDeviceGetHandleByIndex")                                                      \
-	X(uuid, (NVML_DEV, char *, uint32_t), "nvmlDeviceGetUUID")                                 \
-	X(name, (NVML_DEV, char *, uint32_t), "nvmlDeviceGetName")                                 \
-	X(pci, (NVML_DEV, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", \
-		"nvmlDeviceGetPciInfo")                                                            \
-	X(numa_node, (NVML_DEV, uint32_t *), "nvmlDeviceGetNumaNodeId")                            \
-	X(memory_v2, (NVML_DEV, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2")            \
-	X(memory_v1, (NVML_DEV, struct nvml_memory *), "nvmlDeviceGetMemoryInfo")                  \
-	X(utilization, (NVML_DEV, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates")     \
-	X(temperature_v, (NVML_DEV, struct nvml_temperature *), "nvmlDeviceGetTemperatureV")       \
-	X(temperature, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetTemperature")                \
-	X(power, (NVML_DEV, uint32_t *), "nvmlDeviceGetPowerUsage")                                \
-	X(limit_enforced, (NVML_DEV, uint32_t *), "nvmlDeviceGetEnforcedPowerLimit")               \
-	X(limit_managed, (NVML_DEV, uint32_t *), "nvmlDeviceGetPowerManagementLimit")              \
-	X(fan_v2, (NVML_DEV, uint32_t, uint32_t *), "nvmlDeviceGetFanSpeed_v2")                    \
-	X(fan, (NVML_DEV, uint32_t *), "nvmlDeviceGetFanSpeed")                                    \
-	X(clock, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetClockInfo")                        \
-	X(throttle, (NVML_DEV, uint64_t *), "nvmlDeviceGetCurrentClocksEventReasons",              \
-		"nvmlDeviceGetCurrentClocksThrottleReasons")                                       \
-	X(pstate, (NVML_DEV, int32_t *), "nvmlDeviceGetPerformanceState")                          \
-	X(mig_mode, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetMigMode")                    \
-	X(mig_max, (NVML_DEV, uint32_t *), "nvmlDeviceGetMaxMigDeviceCount")                       \
-	X(mig_handle, (NVML_DEV, uint32_t, NVML_DEV *), "nvmlDeviceGetMigDeviceHandleByIndex")     \
-	X(fields, (NVML_DEV, int32_t, struct nvml_field *), "nvmlDeviceGetFieldValues")            \
-	X(link_state, (NVML_DEV, uint32_t, int32_t *), "nvmlDeviceGetNvLinkState")                 \
-	X(link_pci, (NVML_DEV, uint32_t, struct nvml_pci *), "nvmlDeviceGetNvLinkRemotePciInfo_v2", \
-		"nvmlDeviceGetNvLinkRemotePciInfo")                                                \
-	X(link_kind, (NVML_DEV, uint32_t, int32_t *), "nvmlDeviceGetNvLinkRemoteDeviceType")       \
-	X(compute_v3, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses_v3")   \
-	X(compute_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses_v2")   \
-	X(compute_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses")      \
+#define NVML_FUNCTIONS(X) \
+	X(init, (void), "nvmlInit_v2", "nvmlInit") \
+	X(shutdown, (void), "nvmlShutdown") \
+	X(driver_version, (char *, uint32_t), "nvmlSystemGetDriverVersion") \
+	X(nvml_version, (char *, uint32_t), "nvmlSystemGetNVMLVersion") \
+	X(count, (uint32_t *), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount") \
+	X(by_index, (uint32_t, NVML_DEV *), "nvmlDeviceGetHandleByIndex_v2", \
+		"nvmlDeviceGetHandleByIndex") \
+	X(uuid, (NVML_DEV, char *, uint32_t), "nvmlDeviceGetUUID") \
+	X(name, (NVML_DEV, char *, uint32_t), "nvmlDeviceGetName") \
+	X(pci, (NVML_DEV, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3", \
+		"nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo") \
+	X(numa_node, (NVML_DEV, uint32_t *), "nvmlDeviceGetNumaNodeId") \
+	X(memory_v2, (NVML_DEV, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2") \
+	X(memory_v1, (NVML_DEV, struct nvml_memory *), "nvmlDeviceGetMemoryInfo") \
+	X(utilization, (NVML_DEV, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates") \
+	X(temperature_v, (NVML_DEV, struct nvml_temperature *), "nvmlDeviceGetTemperatureV") \
+	X(temperature, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetTemperature") \
+	X(power, (NVML_DEV, uint32_t *), "nvmlDeviceGetPowerUsage") \
+	X(limit_enforced, (NVML_DEV, uint32_t *), "nvmlDeviceGetEnforcedPowerLimit") \
+	X(limit_managed, (NVML_DEV, uint32_t *), "nvmlDeviceGetPowerManagementLimit") \
+	X(fan_v2, (NVML_DEV, uint32_t, uint32_t *), "nvmlDeviceGetFanSpeed_v2") \
+	X(fan, (NVML_DEV, uint32_t *), "nvmlDeviceGetFanSpeed") \
+	X(clock, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetClockInfo") \
+	X(throttle, (NVML_DEV, uint64_t *), "nvmlDeviceGetCurrentClocksEventReasons", \
+		"nvmlDeviceGetCurrentClocksThrottleReasons") \
+	X(pstate, (NVML_DEV, int32_t *), "nvmlDeviceGetPerformanceState") \
+	X(mig_mode, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetMigMode") \
+	X(mig_max, (NVML_DEV, uint32_t *), "nvmlDeviceGetMaxMigDeviceCount") \
+	X(mig_handle, (NVML_DEV, uint32_t, NVML_DEV *), "nvmlDeviceGetMigDeviceHandleByIndex") \
+	X(fields, (NVML_DEV, int32_t, struct nvml_field *), "nvmlDeviceGetFieldValues") \
+	X(link_state, (NVML_DEV, uint32_t, int32_t *), "nvmlDeviceGetNvLinkState") \
+	X(link_pci, (NVML_DEV, uint32_t, struct nvml_pci *), \
+		"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo") \
+	X(link_kind, (NVML_DEV, uint32_t, int32_t *), "nvmlDeviceGetNvLinkRemoteDeviceType") \
+	X(compute_v3, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses_v3") \
+	X(compute_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses_v2") \
+	X(compute_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetComputeRunningProcesses") \
 	X(graphics_v3, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetGraphicsRunningProcesses_v3") \
 	X(graphics_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetGraphicsRunningProcesses_v2") \
-	X(graphics_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetGraphicsRunningProcesses")    \
-	X(mps_v3, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v3")    \
-	X(mps_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v2")    \
-	X(mps_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses")       \
-	X(conf_compute, (void), "nvmlDeviceGetConfComputeMemSizeInfo")                             \
+	X(graphics_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetGraphicsRunningProcesses") \
+	X(mps_v3, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v3") \
+	X(mps_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v2") \
+	X(mps_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses") \
+	X(conf_compute, (void), "nvmlDeviceGetConfComputeMemSizeInfo") \
 	X(process_detail, (void), "nvmlDeviceGetRunningProcessDetailList")

@@ -27,23 +27,29 @@ static int take_u32(int code, uint32_t v, int64_t *ret)
 static int read_util(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	struct nvml_utilization u = {0};
+	int code;
 
-	return f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND
-				      : take_u32(f->utilization(d, &u), u.gpu, ret);
+	if (f->utilization == NULL)
+		return NVML_FUNCTION_NOT_FOUND;
+	code = f->utilization(d, &u);
+	return take_u32(code, u.gpu, ret);
 }
 
 static int read_util_mem(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	struct nvml_utilization u = {0};
+	int code;
 
-	return f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND
-				      : take_u32(f->utilization(d, &u), u.memory, ret);
+	if (f->utilization == NULL)
+		return NVML_FUNCTION_NOT_FOUND;
+	code = f->utilization(d, &u);
+	return take_u32(code, u.memory, ret);
 }
 
 static int read_temp_v(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
-	struct nvml_temperature t = {
-		.version = NVML_VERSION_WORD(struct nvml_temperature, 1), .sensor = NVML_TEMPERATURE_GPU};
+	struct nvml_temperature t = {.version = NVML_VERSION_WORD(struct nvml_temperature, 1),
+		.sensor = NVML_TEMPERATURE_GPU};
 	int code;
 
 	if (f->temperature_v == NULL)
@@ -55,22 +61,24 @@ static int read_temp_v(const struct nvml_functions *f, struct nvml_device *d, in
 static int read_temp(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	uint32_t v = 0;
+	int code;
 
 	if (f->temperature == NULL)
 		return NVML_FUNCTION_NOT_FOUND;
-	return take_u32(f->temperature(d, NVML_TEMPERATURE_GPU, &v), v, ret);
+	code = f->temperature(d, NVML_TEMPERATURE_GPU, &v);
+	return take_u32(code, v, ret);
 }
 
-#define READ_U32(name, member, ...)                                                                \
-	static int name(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)       \
-	{                                                                                          \
-		uint32_t v = 0;                                                                    \
-		int code;                                                                          \
-                                                                                                   \
-		if (f->member == NULL)                                                             \
-			return NVML_FUNCTION_NOT_FOUND;                                            \
-		code = f->member(d, ##__VA_ARGS__, &v);                                            \
-		return take_u32(code, v, ret);                                                     \
+#define READ_U32(name, member, ...) \
+	static int name(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret) \
+	{ \
+		uint32_t v = 0; \
+		int code; \
+\
+		if (f->member == NULL) \
+			return NVML_FUNCTION_NOT_FOUND; \
+		code = f->member(d, ##__VA_ARGS__, &v); \
+		return take_u32(code, v, ret); \
 	}
 READ_U32(read_power, power)
 READ_U32(read_limit_enforced, limit_enforced)
@@ -114,10 +122,12 @@ static int read_pstate(const struct nvml_functions *f, struct nvml_device *d, in
 static int read_mig(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
 {
 	uint32_t now = 0, pending = 0;
+	int code;
 
 	if (f->mig_mode == NULL)
 		return NVML_FUNCTION_NOT_FOUND;
-	return take_u32(f->mig_mode(d, &now, &pending), now, ret);
+	code = f->mig_mode(d, &now, &pending);
+	return take_u32(code, now, ret);
 }
 
 static int read_recovery(const struct nvml_functions *f, struct nvml_device *d, int64_t *ret)
@@ -182,7 +192,21 @@ static struct value read_metric(struct nvml *n, struct nvml_card *c, const struc
 	return why;
 }
 
-static void sample_metrics(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
+/* What a card cut into instances doesn't support, the same card in one piece does, and the other way round. */
+static void note_mig_mode(struct nvml_card *c, struct value mode)
+{
+	if (!value_is_present(mode) || mode.v == c->mig_mode)
+		return;
+	if (c->mig_mode >= 0) {
+		memset(c->gone, 0, sizeof(c->gone));
+		memset(c->list_gone, 0, sizeof(c->list_gone));
+		c->slow_ms = 0;
+	}
+	c->mig_mode = mode.v;
+}
+
+static void sample_metrics(
+	struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
 {
 	bool is_due = c->slow_ms == 0 || now_ms - c->slow_ms >= NVML_SLOW_MS;
 
@@ -199,6 +223,7 @@ static void sample_metrics(struct nvml *n, struct nvml_card *c, int64_t now_ms, 
 	}
 	if (is_due)
 		c->slow_ms = now_ms;
+	note_mig_mode(c, c->slow[METRIC_MIG_MODE]);
 }
 
 static int64_t mib_up(uint64_t bytes)
@@ -269,7 +294,8 @@ static int memory_unified(struct nvml *n, struct gpu_card *ret)
 	return NVML_OK;
 }
 
-static int ask_memory(struct nvml *n, struct nvml_card *c, enum nvml_memory_call call, struct gpu_card *ret)
+static int ask_memory(
+	struct nvml *n, struct nvml_card *c, enum nvml_memory_call call, struct gpu_card *ret)
 {
 	if (call == MEMORY_V2)
 		return memory_v2(n, c, ret);

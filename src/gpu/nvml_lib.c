@@ -10,13 +10,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+	__has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+	__has_feature(memory_sanitizer)
+#define HAS_INTERCEPTORS 1
+#else
+#define HAS_INTERCEPTORS 0
+#endif
+
 /* These moved to libc in glibc 2.34; the old versions work on every glibc that the agent meets. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !HAS_INTERCEPTORS
 __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 __asm__(".symver dlerror,dlerror@GLIBC_2.2.5");
 __asm__(".symver dlclose,dlclose@GLIBC_2.2.5");
-#elif defined(__aarch64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#elif defined(__aarch64__) && !HAS_INTERCEPTORS
 __asm__(".symver dlopen,dlopen@GLIBC_2.17");
 __asm__(".symver dlsym,dlsym@GLIBC_2.17");
 __asm__(".symver dlerror,dlerror@GLIBC_2.17");
@@ -46,7 +57,8 @@ static void find_symbols(struct nvml_lib *l)
 	for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
 		void *found = NULL;
 
-		for (size_t k = 0; k < NAMES_MAX && found == NULL && symbols[i].names[k] != NULL; k++)
+		for (size_t k = 0; k < NAMES_MAX && found == NULL && symbols[i].names[k] != NULL;
+			k++)
 			found = dlsym(l->handle, symbols[i].names[k]);
 		memcpy((char *)&l->fn + symbols[i].offset, &found, sizeof(found));
 	}
@@ -75,8 +87,8 @@ static int open_named(const char *path, struct nvml_lib *ret, struct err *e)
 	const char *why = r == -ENOENT ? dlerror() : NULL;
 
 	if (r == -ENOENT)
-		return err_set(e, r, "cannot load the NVML library: %.300s",
-			why != NULL ? why : path);
+		return err_set(
+			e, r, "cannot load the NVML library: %.300s", why != NULL ? why : path);
 	if (r < 0)
 		return err_set(e, r, "%.300s is not an NVML library: it cannot name a card", path);
 	return 0;
@@ -106,7 +118,8 @@ void nvml_lib_close(struct nvml_lib *l)
 
 bool nvml_lib_has_wide_processes(const struct nvml_lib *l)
 {
-	return l->fn.compute_v3 != NULL && l->fn.conf_compute != NULL && l->fn.process_detail == NULL;
+	return l->fn.compute_v3 != NULL && l->fn.conf_compute != NULL &&
+	       l->fn.process_detail == NULL;
 }
 
 /* What each return code means to us. A code without a row is a fault of the moment. */
@@ -132,7 +145,8 @@ static const struct nvml_meaning meanings[] = {
 	{9, VALUE_FAILED, GPU_OK, false, ENODEV,
 		"the NVIDIA kernel driver is not loaded (modprobe nvidia, or reboot)"},
 	{10, VALUE_FAILED, GPU_OK, false, ETIMEDOUT, "the driver did not answer in time"},
-	{11, VALUE_FAILED, GPU_FAILED, false, EIO, "the kernel has an interrupt problem with the card"},
+	{11, VALUE_FAILED, GPU_FAILED, false, EIO,
+		"the kernel has an interrupt problem with the card"},
 	{12, VALUE_FAILED, GPU_OK, false, ENOENT, "a library of the driver was not found"},
 	{13, VALUE_UNSUPPORTED, GPU_OK, true, ENOSYS, "this driver does not have the call"},
 	{14, VALUE_FAILED, GPU_FAILED, false, EIO, "the card's infoROM is corrupted"},
@@ -160,8 +174,8 @@ static const struct nvml_meaning meanings[] = {
 
 static const struct nvml_meaning *meaning_of(int code)
 {
-	static const struct nvml_meaning other = {
-		-1, VALUE_FAILED, GPU_FAILED, false, EIO, "an error of the driver that has no name here"};
+	static const struct nvml_meaning other = {-1, VALUE_FAILED, GPU_FAILED, false, EIO,
+		"an error of the driver that has no name here"};
 
 	for (size_t i = 0; i < ARRAY_LEN(meanings); i++) {
 		if (meanings[i].code == code)
@@ -187,8 +201,8 @@ enum gpu_state nvml_code_card(int code)
 
 bool nvml_code_is_stale(int code)
 {
-	return code == NVML_UNINITIALIZED || code == NVML_GPU_IS_LOST || code == NVML_RESET_REQUIRED ||
-	       code == NVML_GPU_NOT_FOUND;
+	return code == NVML_UNINITIALIZED || code == NVML_GPU_IS_LOST ||
+	       code == NVML_RESET_REQUIRED || code == NVML_GPU_NOT_FOUND;
 }
 
 bool nvml_code_is_permanent(int code)

@@ -10,7 +10,8 @@
 static uint32_t link_count(struct nvml *n, struct nvml_card *c)
 {
 	struct nvml_field f = {.id = NVML_FIELD_LINK_COUNT};
-	int code = n->lib.fn.fields == NULL ? NVML_FUNCTION_NOT_FOUND : n->lib.fn.fields(c->handle, 1, &f);
+	int code = n->lib.fn.fields == NULL ? NVML_FUNCTION_NOT_FOUND
+					    : n->lib.fn.fields(c->handle, 1, &f);
 
 	if (nvml_card_drop(n, c, code))
 		return 0;
@@ -36,7 +37,8 @@ static int far_end(struct nvml *n, struct nvml_card *c, uint32_t link)
 		return -1;
 	if (n->lib.fn.link_pci(c->handle, link, &pci) != NVML_OK)
 		return -1;
-	pci.bus_id[sizeof(pci.bus_id) - 1] = pci.bus_id_legacy[sizeof(pci.bus_id_legacy) - 1] = '\0';
+	pci.bus_id[sizeof(pci.bus_id) - 1] = pci.bus_id_legacy[sizeof(pci.bus_id_legacy) - 1] =
+		'\0';
 	bus = pci.bus_id[0] != '\0' ? pci.bus_id : pci.bus_id_legacy;
 	for (uint32_t i = 0; i < n->n_cards; i++) {
 		if (bus[0] != '\0' && strcasecmp(n->cards[i].bus_id, bus) == 0)
@@ -54,7 +56,8 @@ static void read_links(struct nvml *n, uint32_t at, uint64_t *on_switch)
 		int32_t is_active = 0;
 		int code = n->lib.fn.link_state(c->handle, link, &is_active), far;
 
-		if (nvml_card_drop(n, c, code) || code == NVML_NOT_SUPPORTED || code == NVML_INVALID_ARGUMENT)
+		if (nvml_card_drop(n, c, code) || code == NVML_NOT_SUPPORTED ||
+			code == NVML_INVALID_ARGUMENT)
 			return;
 		if (code != NVML_OK || is_active != 1)
 			continue;

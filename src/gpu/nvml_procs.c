@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define WIDEST sizeof(struct nvml_process_535)
-#define LIST_MAX 65536	   /* processes on one card that we believe in */
+#define LIST_MAX 65536 /* processes on one card that we believe in */
 #define PID_LARGEST 4194304 /* the kernel's PID_MAX_LIMIT */
 #define MIB (1024 * 1024)
 
@@ -43,7 +43,8 @@ static nvml_list_call *list_call(const struct nvml_functions *f, enum nvml_list 
 }
 
 /* How many of n rows hold a possible pid, and how many of these are there in /proc. */
-static void score(const uint8_t *rows, uint32_t n, size_t stride, uint32_t *possible, uint32_t *alive)
+static void score(
+	const uint8_t *rows, uint32_t n, size_t stride, uint32_t *possible, uint32_t *alive)
 {
 	*possible = *alive = 0;
 	for (uint32_t i = 0; i < n; i++) {
@@ -84,7 +85,8 @@ static size_t stride_of(const struct nvml *n, const struct raw_list *l, int vari
 }
 
 /* One call of one variant, with room that grows: processes come and go between question and answer. */
-static int read_variant(struct nvml *n, struct nvml_device *d, nvml_list_call *call, int variant, struct raw_list *ret)
+static int read_variant(struct nvml *n, struct nvml_device *d, nvml_list_call *call, int variant,
+	struct raw_list *ret)
 {
 	uint32_t room = 32;
 
@@ -110,7 +112,8 @@ static int read_variant(struct nvml *n, struct nvml_device *d, nvml_list_call *c
  * The newest variant that works. Only "there is no such function" moves the library's starting point for good; an
  * unknown error is given one chance with the older variants, for there are drivers whose newest one never works.
  */
-static int read_list(struct nvml *n, struct nvml_device *d, enum nvml_list list, struct raw_list *ret)
+static int read_list(
+	struct nvml *n, struct nvml_device *d, enum nvml_list list, struct raw_list *ret)
 {
 	int first = NVML_FUNCTION_NOT_FOUND;
 	bool is_first = true;
@@ -152,8 +155,8 @@ static struct raw_row row_at(const struct raw_list *l, uint32_t i)
 
 static struct value used_of(uint64_t bytes)
 {
-	/* The "not available" mark, and what no card has: 2^44 MiB has been seen on screens. */
-	if (bytes == NVML_ABSENT_U64 || bytes / MIB > INT32_MAX)
+	/* All bits one is "not available"; as a figure it's 2^44 MiB, which has been seen on screens. */
+	if (bytes / MIB > INT32_MAX)
 		return value_absent(VALUE_UNSUPPORTED);
 	return value_of((int64_t)(bytes / MIB + (bytes % MIB != 0)));
 }
@@ -197,7 +200,8 @@ static struct value used_in_list(const struct raw_list *l, uint32_t at)
 	return sum;
 }
 
-static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t position, uint32_t from, struct nvml_rows *rows)
+static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t position,
+	uint32_t from, struct nvml_rows *rows)
 {
 	for (uint32_t i = 0; i < l->n; i++) {
 		struct raw_row r = row_at(l, i);
@@ -215,7 +219,8 @@ static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t pos
 }
 
 /* An unprivileged caller sees nothing on the parent of MIG instances, but may see each instance. */
-static int list_instances(struct nvml *n, struct nvml_card *c, enum nvml_list list, uint32_t position, uint32_t from, struct nvml_rows *rows)
+static int list_instances(struct nvml *n, struct nvml_card *c, enum nvml_list list,
+	uint32_t position, uint32_t from, struct nvml_rows *rows)
 {
 	uint32_t max = 0;
 	int code = n->lib.fn.mig_max == NULL || n->lib.fn.mig_handle == NULL
@@ -244,7 +249,8 @@ static int list_instances(struct nvml *n, struct nvml_card *c, enum nvml_list li
 }
 
 /* Whether the list could be read. */
-static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list, uint32_t position, bool has_mig, uint32_t from, struct nvml_rows *rows)
+static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list, uint32_t position,
+	bool has_mig, uint32_t from, struct nvml_rows *rows)
 {
 	struct raw_list l;
 	int code = read_list(n, c->handle, list, &l);
@@ -256,9 +262,7 @@ static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list
 	}
 	if (nvml_card_drop(n, c, code))
 		return false;
-	if (n->first_variant[list] == LIST_VARIANTS)
-		n->list_gone[list] = true;
-	else if (nvml_code_is_permanent(code) && !has_mig)
+	if (nvml_code_is_permanent(code) && !has_mig)
 		c->list_gone[list] = true;
 	if (!has_mig)
 		return false;
@@ -267,13 +271,14 @@ static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list
 	return code == NVML_OK;
 }
 
-void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig, struct nvml_rows *rows)
+void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig,
+	struct nvml_rows *rows)
 {
 	uint32_t from = rows->n, named = 0;
 	bool has_compute = false;
 
 	for (enum nvml_list list = 0; list < LIST_N && c->handle != NULL; list++) {
-		bool ok = !n->list_gone[list] && !c->list_gone[list] &&
+		bool ok = !c->list_gone[list] &&
 			  sample_list(n, c, list, position, has_mig, from, rows);
 
 		has_compute |= ok && list == LIST_COMPUTE;

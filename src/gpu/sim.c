@@ -63,10 +63,12 @@ static void scan_usage(struct sim_scan *s, int32_t pid, json_t *usage)
 	const char *key;
 	json_t *v;
 
-	json_object_foreach (usage, key, v) {
+	json_object_foreach(usage, key, v)
+	{
 		int64_t card, mib = json_is_integer(v) ? json_integer_value(v) : -1;
 
-		if (parse_int64(key, &card) < 0 || card < 0 || card >= (int64_t)s->sim->spec.n || mib < 0)
+		if (parse_int64(key, &card) < 0 || card < 0 || card >= (int64_t)s->sim->spec.n ||
+			mib < 0)
 			continue;
 		add_usage(s, pid, card, mib);
 	}
@@ -87,8 +89,8 @@ static void scan_file(struct sim_scan *s, int dirfd, const char *name)
 	ticks = json_is_integer(start) && json_integer_value(start) > 0
 			? (uint64_t)json_integer_value(start)
 			: 0;
-	if (json_is_integer(pid) && json_integer_value(pid) > 0 && json_integer_value(pid) <= INT_MAX &&
-		json_is_object(usage)) {
+	if (json_is_integer(pid) && json_integer_value(pid) > 0 &&
+		json_integer_value(pid) <= INT_MAX && json_is_object(usage)) {
 		int32_t p = (int32_t)json_integer_value(pid);
 
 		if (proc_is_alive(p, ticks))
@@ -119,7 +121,8 @@ static int scan_dir(struct sim_scan *s, struct err *e)
 	struct dirent *ent;
 
 	if (d == NULL)
-		return err_sys(e, -errno, "cannot read the directory of simulated jobs %s", s->sim->dir);
+		return err_sys(
+			e, -errno, "cannot read the directory of simulated jobs %s", s->sim->dir);
 	while (n < SIM_FILES_MAX && (ent = readdir(d)) != NULL) {
 		if (!is_entry(ent->d_name))
 			continue;
@@ -136,7 +139,8 @@ static int scan_dir(struct sim_scan *s, struct err *e)
 	return 0;
 }
 
-static void fill_card(const struct sim *sim, const struct sim_scan *s, uint32_t i, struct gpu_card *c)
+static void fill_card(
+	const struct sim *sim, const struct sim_scan *s, uint32_t i, struct gpu_card *c)
 {
 	*c = (struct gpu_card){.index = (int32_t)i, .state = GPU_OK, .numa = -1};
 	memcpy(c->uuid, sim->uuid[i], sizeof(c->uuid));

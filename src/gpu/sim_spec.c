@@ -63,7 +63,8 @@ static int parse_group(const char *s, size_t n, struct sim_spec *to, struct err 
 				(int)(len > 40 ? 40 : len), x + 1, example);
 	}
 	if (to->n + count > GPU_MAX)
-		return err_set(e, -EINVAL, "simulated cards: more than %d cards; %s", GPU_MAX, example);
+		return err_set(
+			e, -EINVAL, "simulated cards: more than %d cards; %s", GPU_MAX, example);
 	for (uint32_t i = 0; i < count; i++)
 		to->total_mib[to->n++] = mib;
 	return 0;
@@ -101,7 +102,8 @@ static int take_dir(const char *path, bool is_named, struct err *e)
 	if (r < 0)
 		return err_sys(e, r, "cannot look at the directory of simulated jobs %s", path);
 	if (!S_ISDIR(st.mode))
-		return err_set(e, -ENOTDIR, "the directory of simulated jobs %s is not a directory", path);
+		return err_set(
+			e, -ENOTDIR, "the directory of simulated jobs %s is not a directory", path);
 	return 0;
 }
 
@@ -120,7 +122,8 @@ int sim_dir(char *ret, size_t size, struct err *e)
 	else
 		buf_printf(&path, "/tmp/gpustow-sim-%u", (unsigned)getuid());
 	if (path.len >= size)
-		return err_set(e, -ENAMETOOLONG, "the directory of simulated jobs has too long a name");
+		return err_set(
+			e, -ENAMETOOLONG, "the directory of simulated jobs has too long a name");
 	r = take_dir(path.data, named != NULL, e);
 	if (r < 0)
 		return r;
@@ -139,6 +142,6 @@ void sim_uuid(const char *dir, uint32_t i, char ret[GPU_UUID_LEN])
 	buf_printf(&b, "gpustow simulated card\n%u\n%s", i, real != NULL ? real : dir);
 	sha256(b.data, b.len, digest);
 	hex_encode(digest, sizeof(digest), hex);
-	snprintf(ret, GPU_UUID_LEN, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
-		hex + 20);
+	snprintf(ret, GPU_UUID_LEN, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12,
+		hex + 16, hex + 20);
 }

@@ -70,8 +70,8 @@ static int spawn(const char *const *argv, struct child *ret, struct err *e)
 	int code = 0;
 	pid_t pid = -1;
 
-	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || pipe2(failed, O_CLOEXEC) < 0 ||
-		(pid = fork()) < 0) {
+	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 ||
+		pipe2(failed, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
 		code = -errno;
 		close_pair(out);
 		close_pair(err);
@@ -121,7 +121,8 @@ static int collect(struct child *c, int64_t until_ms, struct buf *out, struct bu
 		for (int i = 0; r > 0 && i < 2; i++) {
 			if (p[i].fd < 0 || p[i].revents == 0)
 				continue;
-			r = i == 0 ? pull(p[i].fd, out, OUT_MAX, false) : pull(p[i].fd, err, ERR_MAX, true);
+			r = i == 0 ? pull(p[i].fd, out, OUT_MAX, false)
+				   : pull(p[i].fd, err, ERR_MAX, true);
 			if (r < 0)
 				return r;
 			if (r == 0)
@@ -167,7 +168,8 @@ static int said(int code, const struct buf *out, const struct buf *err, struct e
 	for (size_t i = 0; i < n; i++)
 		buf_putc(&line, s[i] == '\n' || s[i] == '\r' || s[i] == '\t' ? ' ' : s[i]);
 	text_put_clean(&clean, buf_str(&line), line.len);
-	return err_set(e, code, "nvidia-smi failed: %s", clean.len > 0 ? clean.data : "it said nothing");
+	return err_set(
+		e, code, "nvidia-smi failed: %s", clean.len > 0 ? clean.data : "it said nothing");
 }
 
 /* Why the program didn't start; 0 when it did. */
@@ -178,11 +180,13 @@ static int exec_error(struct child *c, struct err *e)
 	if (read(c->failed, &code, sizeof(code)) != sizeof(code))
 		return 0;
 	if (code == ENOENT || code == ENOTDIR)
-		return err_set(e, -ENOENT, "nvidia-smi not found — is the NVIDIA driver installed?");
+		return err_set(
+			e, -ENOENT, "nvidia-smi not found — is the NVIDIA driver installed?");
 	return err_sys(e, -code, "nvidia-smi failed: it can't be started");
 }
 
-static int finish(struct smi *s, struct child *c, int r, int64_t until_ms, const struct buf *out, const struct buf *err, struct err *e)
+static int finish(struct smi *s, struct child *c, int r, int64_t until_ms, const struct buf *out,
+	const struct buf *err, struct err *e)
 {
 	int status = 0;
 
@@ -191,14 +195,15 @@ static int finish(struct smi *s, struct child *c, int r, int64_t until_ms, const
 	if (r < 0) {
 		kill_group(s, c->pid);
 		if (r == -ETIMEDOUT)
-			return err_set(e, r, "nvidia-smi timed out after %d.%ds", s->limit_ms / 1000,
-				s->limit_ms % 1000 / 100);
+			return err_set(e, r, "nvidia-smi timed out after %d.%ds",
+				s->limit_ms / 1000, s->limit_ms % 1000 / 100);
 		return err_sys(e, r, "nvidia-smi failed: its output can't be read");
 	}
 	r = exec_error(c, e);
 	if (r < 0)
 		return r;
-	if (WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == INFOROM_WARNING))
+	if (WIFEXITED(status) &&
+		(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == INFOROM_WARNING))
 		return 0;
 	return said(-EIO, out, err, e);
 }
@@ -240,8 +245,9 @@ static int ask_csv(struct smi *s, struct gpu_snapshot *ret, struct err *e)
 	const char *const gpus_argv[] = {s->program,
 		"--query-gpu=index,uuid,memory.total,memory.used,utilization.gpu",
 		"--format=csv,noheader,nounits", NULL};
-	const char *const apps_argv[] = {s->program, "--query-compute-apps=gpu_uuid,pid,used_memory",
-		"--format=csv,noheader,nounits", NULL};
+	const char *const apps_argv[] = {s->program,
+		"--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits",
+		NULL};
 	CLEANUP(buf_done) struct buf gpus = {0};
 	CLEANUP(buf_done) struct buf apps = {0};
 	int r = run(s, gpus_argv, &gpus, e);
@@ -302,7 +308,8 @@ static const struct gpu_backend_impl smi_impl = {
 	.free = smi_free,
 };
 
-int smi_open_at(const char *program, const char *host_root, int limit_ms, struct gpu_backend **ret, struct err *e)
+int smi_open_at(const char *program, const char *host_root, int limit_ms, struct gpu_backend **ret,
+	struct err *e)
 {
 	struct smi *s = xcalloc(1, sizeof(*s));
 	struct gpu_snapshot first = {0};

@@ -5,4 +5,5 @@
 
 #define SMI_LIMIT_MS 10000
 
-int smi_open_at(const char *program, const char *host_root, int limit_ms, struct gpu_backend **ret, struct err *e);
+int smi_open_at(const char *program, const char *host_root, int limit_ms, struct gpu_backend **ret,
+	struct err *e);

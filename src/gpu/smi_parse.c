@@ -282,7 +282,8 @@ static void csv_card(struct smi_table *t, struct field line)
 	struct gpu_card *c;
 	int64_t index;
 
-	if (split(line.s, line.n, f, 5) != 5 || integer(f[0], &index) < 0 || index < 0 || index > 9999)
+	if (split(line.s, line.n, f, 5) != 5 || integer(f[0], &index) < 0 || index < 0 ||
+		index > 9999)
 		return;
 	c = smi_table_card(t);
 	if (c == NULL)
@@ -326,7 +327,8 @@ static int by_card_index(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-int smi_parse_csv(const char *gpus, size_t n_gpus, const char *apps, size_t n_apps, struct gpu_snapshot *ret, struct err *e)
+int smi_parse_csv(const char *gpus, size_t n_gpus, const char *apps, size_t n_apps,
+	struct gpu_snapshot *ret, struct err *e)
 {
 	CLEANUP(smi_table_done) struct smi_table t;
 	struct field line;

@@ -22,4 +22,5 @@ enum value_state smi_absence(const char *s, size_t n);
 int smi_parse_xml(const char *text, size_t n, struct gpu_snapshot *ret, struct err *e);
 
 /* gpus: index,uuid,memory.total,memory.used,utilization.gpu; apps: gpu_uuid,pid,used_memory; no header, no units. */
-int smi_parse_csv(const char *gpus, size_t n_gpus, const char *apps, size_t n_apps, struct gpu_snapshot *ret, struct err *e);
+int smi_parse_csv(const char *gpus, size_t n_gpus, const char *apps, size_t n_apps,
+	struct gpu_snapshot *ret, struct err *e);

@@ -24,7 +24,16 @@ void smi_table_proc(struct smi_table *t, struct gpu_proc p);
 /* Moves the rows to *ret and says which cards are blind. */
 void smi_table_take(struct smi_table *t, struct gpu_snapshot *ret);
 
-enum smi_unit { SMI_MIB, SMI_PERCENT, SMI_CELSIUS, SMI_WATT, SMI_MHZ, SMI_PSTATE, SMI_SWITCH, SMI_RECOVERY };
+enum smi_unit {
+	SMI_MIB,
+	SMI_PERCENT,
+	SMI_CELSIUS,
+	SMI_WATT,
+	SMI_MHZ,
+	SMI_PSTATE,
+	SMI_SWITCH,
+	SMI_RECOVERY
+};
 
 /* "24576 MiB", "24576", "35.20 W", "P8", "Enabled": absent with a reason when it isn't a figure of that unit. */
 struct value smi_figure(const char *s, size_t n, enum smi_unit unit);

@@ -74,8 +74,8 @@ struct reader {
 	struct gpu_proc process;
 	char path[PATH_BYTES]; /* below <gpu>, "/"-joined */
 	size_t starts[DEPTH_MAX]; /* where each open element's name begins in path */
-	unsigned depth;		  /* open elements below <gpu> */
-	char text[TEXT_BYTES];	  /* of the innermost element */
+	unsigned depth; /* open elements below <gpu> */
+	char text[TEXT_BYTES]; /* of the innermost element */
 	size_t text_len;
 	bool has_log, has_log_end;
 };
@@ -93,7 +93,8 @@ static void begin_gpu(struct reader *r, const char *attrs, size_t n)
 		const char *end = memchr(id + 4, '"', n - (size_t)(id + 4 - attrs));
 
 		if (end != NULL)
-			smi_copy(id + 4, (size_t)(end - id - 4), r->card->bus_id, sizeof(r->card->bus_id));
+			smi_copy(id + 4, (size_t)(end - id - 4), r->card->bus_id,
+				sizeof(r->card->bus_id));
 	}
 }
 
@@ -106,7 +107,8 @@ static void put_figure(struct reader *r, size_t alias, const char *s, size_t n)
 	if (value_is_present(*to) && (!value_is_present(v) || r->from[m] <= alias + 1))
 		return;
 	/* Of two absences the earlier row's reason stands. */
-	if (!value_is_present(*to) && !value_is_present(v) && r->from[m] != 0 && r->from[m] <= alias + 1)
+	if (!value_is_present(*to) && !value_is_present(v) && r->from[m] != 0 &&
+		r->from[m] <= alias + 1)
 		return;
 	*to = v;
 	r->from[m] = (uint8_t)(alias + 1);

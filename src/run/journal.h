@@ -5,7 +5,7 @@
  *
  * Our records (gpusched 0.4.0 skips lines without "key", and takes an unknown event as "seen nothing new"):
  *   {"event":"queue","version":1,"queue":ID,"incarnation":N,"time":T}       once, the first of ours; no "key"
- *   {"event":"epoch","epoch":N,"time":T}                                     each start of a scheduler
+ *   {"event":"epoch","epoch":N,"sim":CARDS,"sim_dir":DIR,"time":T}           each start of a scheduler; sim only on simulated cards
  *   {"key":K,"event":"bind","attempt":A,"token":ID,"root_id":ID,"machine_key":..,"boot_id":..,"gpus":[0],"uuids":[..],"vram":D|null,"log":PATH,"log_offset":N,"time":T}
  *   {"key":K,"event":"unbind","attempt":A,"why":TEXT}                        it never started; the number isn't used again
  *   "started" gains "attempt","pid","start_ticks","boot_id","time"; "done" and "oom" gain "attempt","seconds","time","how","log"
@@ -35,48 +35,64 @@ struct journal_peak {
 	int64_t mib;
 };
 
-/* What is known of a key. Zeroed + numbers as below is a fresh one. Strings are owned by the journal. */
+/*
+ * What is known of a key. Strings are owned by the journal and are never NULL where it's said that "" is unknown; in the
+ * `bound` of journal_bind NULL counts as "". Kept small: a run holds one for each line there ever was.
+ */
 struct job_record {
 	char key[32];
 	uint64_t no; /* 0: never seen */
 	char *command;
-	int64_t attempts; /* completed ones, as gpusched counts */
 	enum job_status status;
-	bool has_returncode;
+	bool has_returncode, has_util;
+	bool is_bound;	  /* a bind without unbind, oom, done, interrupted */
+	bool was_started; /* a "started" was read since the bind */
+	int64_t attempts; /* completed ones, as gpusched counts */
 	int64_t returncode;
 	int64_t next_vram; /* the bump of an OOM; -1: none */
-	struct journal_peak *peaks;
-	size_t n_peaks;
-	bool has_util;
 	double avg_util;
+	struct journal_peak *peaks;
+	uint32_t n_peaks;
 	/* The attempt in flight; attempt == 0: none of ours. */
-	uint32_t attempt;	/* the last number bound */
-	bool is_bound;		/* a bind without unbind, oom, done, interrupted */
-	char token[ID_LEN], root_id[ID_LEN], machine_key[72], boot_id[40];
-	int32_t gpus[GPU_MAX];
-	char uuids[GPU_MAX][GPU_UUID_LEN];
+	uint32_t attempt; /* the last number bound */
+	const char *root_id, *machine_key, *boot_id; /* "" unknown; the same text is held once */
+	int32_t *gpus;				     /* n_gpus; job_record_set_gpus */
+	const char **uuids;			     /* n_gpus; "" where gpusched's record has none */
 	uint32_t n_gpus;
-	int64_t bound_vram;	/* -1: undeclared */
+	char token[ID_LEN];
+	char time[31];	    /* of the last record with one, "" unknown */
+	int64_t bound_vram; /* -1: undeclared */
 	char *log;
 	int64_t log_offset;
-	bool was_started;	/* a "started" was read since the bind */
-	int64_t pgid;		/* of a "started" record; 0: none */
-	uint64_t start_ticks;	/* 0: gpusched's record, which has none */
-	double seconds;		/* of the last done, < 0 unknown */
-	char time[40];		/* of the last record with one, "" unknown */
+	int64_t pgid;	      /* of a "started" record; 0: none */
+	uint64_t start_ticks; /* 0: gpusched's record, which has none */
+	double seconds;	      /* of the last done, < 0 unknown */
 	/* Kept by the run while it's up; the journal doesn't touch it. */
 	void *user;
 };
+
+/* Cards of a record that isn't the journal's, for journal_bind: copies n indices and UUIDs (uuids NULL: ""). */
+void job_record_set_gpus(struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n);
+void job_record_clear_gpus(struct job_record *r); /* what set_gpus made, never a record of the journal */
 
 struct journal;
 
 /* Reads <dirfd>/journal.jsonl (missing: empty), any size, torn or strange lines skipped and counted. Writes nothing. */
 int journal_load(int dirfd, struct journal **ret, struct err *e);
+/* The same from memory; such a journal can't be opened for appending. */
+struct journal *journal_load_bytes(const char *bytes, size_t n);
 void journal_free(struct journal *j);
 size_t journal_skipped(const struct journal *j);
 
 const char *journal_queue(const struct journal *j);   /* "" before the first "queue" record */
 uint64_t journal_epoch(const struct journal *j);
+/*
+ * The simulated cards of the last epoch and their directory: they are a machine of their own, and who comes later without
+ * --sim has to find it. "" on real cards. Set before journal_open_append, which otherwise repeats what was there.
+ */
+const char *journal_sim(const struct journal *j);
+const char *journal_sim_dir(const struct journal *j);
+void journal_set_sim(struct journal *j, const char *cards, const char *dir);
 uint64_t journal_incarnation(const struct journal *j);
 uint64_t journal_highest_no(const struct journal *j);
 size_t journal_count(const struct journal *j);
@@ -84,7 +100,7 @@ struct job_record *journal_at(const struct journal *j, size_t i); /* in order of
 struct job_record *journal_find(const struct journal *j, const char *key);
 struct job_record *journal_find_no(const struct journal *j, uint64_t no);
 
-/* Opens for appending (0600); repairs a missing last newline; appends "queue" (new id) when there's none, and "epoch" + 1. */
+/* Lock first, then load, then this: -EBUSY when the file grew since it was loaded. Opens for appending (0600); repairs a missing last newline; appends "queue" (new id) when there's none, and "epoch" + 1. */
 int journal_open_append(struct journal *j, struct err *e);
 
 /* Each puts a record into memory (folded at once) and into the pending batch; journal_commit writes the batch. */

@@ -212,20 +212,21 @@ static int check_file(struct run *r, bool json)
 	for (size_t i = 0; i < f.n_errors && !json; i++)
 		fprintf(stderr, "%s: jobs file line %u: %s\n", r->config->program,
 			f.errors[i].lineno, f.errors[i].text);
-	if (f.n_errors && json)
-		json_dumpf(json_pack("{s:s,s:o,s:[]}", "jobs_file", r->config->jobs_path, "errors",
-				   errors_json(&f), "jobs"),
-			stdout, JSON_INDENT(2)),
-			putchar('\n');
+	if (f.n_errors && json) {
+		json_t *document = json_pack("{s:s,s:o,s:[]}", "jobs_file", r->config->jobs_path,
+			"errors", errors_json(&f), "jobs");
+
+		json_dumpf(document, stdout, JSON_INDENT(2));
+		putchar('\n');
+		json_decref(document);
+	}
 	return f.n_errors ? 2 : 0;
 }
 
 static int begin(struct run *r, bool json, struct err *e)
 {
-	int code;
+	int code = run_load_journal(r, e);
 
-	r->dirfd = open(r->config->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	code = journal_load(r->dirfd, &r->journal, e);
 	if (!code)
 		code = run_jobs_read_first(r, e);
 	if (code < 0 && r->file.believed.len && check_file(r, json))

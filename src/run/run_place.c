@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define NEVER_SAMPLES 3 /* snapshots in a row that must agree before a job is called infeasible */
@@ -369,11 +370,6 @@ static json_t *launch_json(struct run *r, const struct run_job *j, const struct 
 		(json_int_t)r->config->grace_ms, "umask", (int)mask);
 }
 
-static void copy_id(char *to, size_t size, const char *from)
-{
-	snprintf(to, size, "%s", from);
-}
-
 /* The job is bound to these cards: in memory and in the journal's batch. */
 static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 {
@@ -397,9 +393,9 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	for (int32_t i = 0; i < n; i++)
 		a->use[i].gpu = index[i];
 	random_hex(16, bound.token);
-	copy_id(bound.root_id, sizeof(bound.root_id), r->hello.root_id);
-	copy_id(bound.machine_key, sizeof(bound.machine_key), r->hello.machine_key);
-	copy_id(bound.boot_id, sizeof(bound.boot_id), r->hello.boot_id);
+	bound.root_id = r->hello.root_id;
+	bound.machine_key = r->hello.machine_key;
+	bound.boot_id = r->hello.boot_id;
 	job_record_set_gpus(&bound, index, uuid, (uint32_t)n);
 	bound.log = log_path(r, j, index, n);
 	bound.log_offset = size_of(bound.log);

@@ -49,15 +49,19 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 	return keep(m, buf_take(&b));
 }
 
-/* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when nothing was measured. */
-static int64_t suggestion(const struct job_record *rec)
+/* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
+static int64_t suggestion(const struct run *r, const struct job_record *rec)
 {
+	double declared = (double)rec->bound_vram, band = r->config->tolerance;
 	int64_t peak = 0;
 
 	for (size_t i = 0; i < rec->n_peaks; i++)
 		if (rec->peaks[i].mib > peak)
 			peak = rec->peaks[i].mib;
-	return peak ? (int64_t)ceil((double)peak * 1.1 / 256) * 256 : -1;
+	if (!peak || (rec->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
+			     (double)peak >= declared * (1 - band)))
+		return -1;
+	return (int64_t)ceil((double)peak * 1.1 / 256) * 256;
 }
 
 static void fill_common(const struct run_job *j, struct view_job *v)
@@ -108,7 +112,8 @@ static void fill_flight(struct run_job *j, struct view_job *v, struct view_use *
 			.peak_mib = a->use[i].peak_mib};
 }
 
-static void fill_done(struct run_job *j, struct view_job *v, struct view_use **uses)
+static void fill_done(
+	const struct run *r, struct run_job *j, struct view_job *v, struct view_use **uses)
 {
 	const struct job_record *rec = j->rec;
 
@@ -124,7 +129,7 @@ static void fill_done(struct run_job *j, struct view_job *v, struct view_use **u
 	v->has_util = rec->has_util;
 	v->avg_util = rec->avg_util;
 	v->is_sampled = rec->n_peaks > 0;
-	v->suggested_mib = suggestion(rec);
+	v->suggested_mib = suggestion(r, rec);
 	v->use = *uses;
 	v->n_use = (uint32_t)rec->n_peaks;
 	for (size_t i = 0; i < rec->n_peaks; i++)
@@ -188,7 +193,7 @@ static void fill_jobs(
 		if (sorted[i]->phase != PHASE_IDLE ||
 			!job_status_is_terminal(sorted[i]->rec->status))
 			continue;
-		fill_done(sorted[i], &m->jobs[n++], &uses);
+		fill_done(r, sorted[i], &m->jobs[n++], &uses);
 		count_done(sorted[i], v);
 	}
 	v->jobs = m->jobs;

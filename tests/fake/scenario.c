@@ -74,11 +74,27 @@ struct field {
 	size_t offset;
 };
 
-#define FIELD(member) {#member, offsetof(struct fake_card, member)}
+#define FIELD(member) \
+	{ \
+#member, offsetof(struct fake_card, member) \
+	}
 static const struct field fields[] = {
-	FIELD(memory), FIELD(reserved), FIELD(used), FIELD(util), FIELD(memutil), FIELD(temp), FIELD(power),
-	FIELD(limit), FIELD(fan), FIELD(sm), FIELD(mem), FIELD(throttle), FIELD(pstate), FIELD(mig),
-	FIELD(numa), FIELD(recovery),
+	FIELD(memory),
+	FIELD(reserved),
+	FIELD(used),
+	FIELD(util),
+	FIELD(memutil),
+	FIELD(temp),
+	FIELD(power),
+	FIELD(limit),
+	FIELD(fan),
+	FIELD(sm),
+	FIELD(mem),
+	FIELD(throttle),
+	FIELD(pstate),
+	FIELD(mig),
+	FIELD(numa),
+	FIELD(recovery),
 };
 
 static void card_word(struct fake_card *c, char *w)
@@ -132,10 +148,19 @@ static struct fake_card *card_at(struct fake_scenario *to, int i)
 	while (to->n_cards <= i) {
 		struct fake_card *c = &to->cards[to->n_cards];
 
-		*c = (struct fake_card){
-			.memory = 24576, .temp = 40, .power = 30000, .limit = 250000, .fan = 30, .sm = 210,
-			.mem = 405, .throttle = 1, .pstate = 8, .numa = -1, .lost_from = -1};
-		snprintf(c->uuid, sizeof(c->uuid), "GPU-fa4e0000-0000-0000-0000-%012d", to->n_cards);
+		*c = (struct fake_card){.memory = 24576,
+			.temp = 40,
+			.power = 30000,
+			.limit = 250000,
+			.fan = 30,
+			.sm = 210,
+			.mem = 405,
+			.throttle = 1,
+			.pstate = 8,
+			.numa = -1,
+			.lost_from = -1};
+		snprintf(
+			c->uuid, sizeof(c->uuid), "GPU-fa4e0000-0000-0000-0000-%012d", to->n_cards);
 		snprintf(c->name, sizeof(c->name), "Fake GPU");
 		snprintf(c->bus, sizeof(c->bus), "00000000:%02X:00.0", 0x10 + to->n_cards);
 		to->n_cards++;
@@ -162,7 +187,8 @@ static void proc_line(struct fake_scenario *to, char *s, const char *line)
 		else if (strncmp(w, "gi=", 3) == 0)
 			p->gi = (int)number(w + 3, line);
 		else if (strncmp(w, "kind=", 5) == 0)
-			p->kind = (strchr(w + 5, 'C') ? FAKE_C : 0) | (strchr(w + 5, 'G') ? FAKE_G : 0) |
+			p->kind = (strchr(w + 5, 'C') ? FAKE_C : 0) |
+				  (strchr(w + 5, 'G') ? FAKE_G : 0) |
 				  (strchr(w + 5, 'M') ? FAKE_M : 0);
 		else
 			die("unknown word for a process", line);
@@ -254,6 +280,9 @@ static void take_line(struct fake_scenario *to, char *s, const char *line)
 		c->has_instance[card_number(&s, line) % FAKE_INSTANCES] = true;
 	} else if (strcmp(verb, "err") == 0) {
 		rule_line(to, FAKE_ERR, s, line);
+	} else if (strcmp(verb, "parent-err") == 0) {
+		rule_line(to, FAKE_ERR, s, line);
+		to->rules[to->n_rules - 1].is_parent_only = true;
 	} else if (strcmp(verb, "hang") == 0) {
 		rule_line(to, FAKE_HANG, s, line);
 	} else if (strcmp(verb, "slow") == 0) {
@@ -311,7 +340,8 @@ struct fake_scenario *fake_scenario(void)
 		return &current;
 	}
 	if (!is_read || st.st_ino != seen.st_ino || st.st_size != seen.st_size ||
-		st.st_mtim.tv_sec != seen.st_mtim.tv_sec || st.st_mtim.tv_nsec != seen.st_mtim.tv_nsec) {
+		st.st_mtim.tv_sec != seen.st_mtim.tv_sec ||
+		st.st_mtim.tv_nsec != seen.st_mtim.tv_nsec) {
 		seen = st;
 		is_read = true;
 		read_scenario(path);
@@ -320,7 +350,8 @@ struct fake_scenario *fake_scenario(void)
 }
 
 /* {"pid":P,...,"usage":{"0":MiB,"GPU-...":MiB}}, as jobs write it: no nested braces, no escapes. */
-static void sim_file(const char *path, int card, const char *uuid, struct fake_proc *out, int *n, int max)
+static void sim_file(
+	const char *path, int card, const char *uuid, struct fake_proc *out, int *n, int max)
 {
 	char text[16384], *pid, *usage;
 	size_t len;
@@ -348,7 +379,10 @@ static void sim_file(const char *path, int card, const char *uuid, struct fake_p
 		*end = '\0';
 		snprintf(number_text, sizeof(number_text), "%d", card);
 		if (strcmp(key + 1, number_text) == 0 || strcmp(key + 1, uuid) == 0)
-			out[(*n)++] = (struct fake_proc){.card = card, .kind = FAKE_C, .gi = -1, .pid = p,
+			out[(*n)++] = (struct fake_proc){.card = card,
+				.kind = FAKE_C,
+				.gi = -1,
+				.pid = p,
 				.used = strtoll(colon + 1, NULL, 10)};
 		key = strchr(colon, '"');
 	}

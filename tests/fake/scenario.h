@@ -17,7 +17,8 @@ enum { FAKE_C = 1, FAKE_G = 2, FAKE_M = 4 };
 struct fake_card {
 	char uuid[96], name[96], bus[32];
 	int64_t memory, reserved, used; /* MiB */
-	int64_t util, memutil, temp, power, limit, fan, sm, mem, throttle, pstate, mig, numa, recovery;
+	int64_t util, memutil, temp, power, limit, fan, sm, mem, throttle, pstate, mig, numa,
+		recovery;
 	bool is_unified, is_blind, is_switched;
 	int64_t lost_from, lost_to; /* ms after the file was read; lost_from < 0: never */
 	bool has_instance[FAKE_INSTANCES];
@@ -35,6 +36,7 @@ struct fake_rule {
 	enum fake_act act;
 	char call[64];
 	int card; /* -1: any */
+	bool is_parent_only; /* not on a MIG instance */
 	int64_t value;
 	int64_t after, until; /* ms after the file was read */
 };

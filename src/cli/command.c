@@ -1,0 +1,323 @@
+/*
+ * The table of commands and the dispatcher: it finds the command, meets its needs, parses its options, runs it, and prints
+ * the one error. It knows no command's business. Nothing of it may die of a closed or a full stdout.
+ */
+#include "cli/command.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+#include <fcntl.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;
+extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
+	cmd_complete;
+
+/* In the order of the overview. */
+const struct command *const commands[] = {
+	&cmd_run,
+	&cmd_run_status,
+	&cmd_run_why,
+	&cmd_run_cancel,
+	&cmd_run_retry,
+	&cmd_simjob,
+	&cmd_completion,
+	&cmd_help,
+	&cmd_version,
+	&cmd_man,
+	&cmd_complete,
+};
+const size_t commands_n = ARRAY_LEN(commands);
+
+struct program program_of(const char *argv0)
+{
+	const char *slash = argv0 ? strrchr(argv0, '/') : NULL;
+	const char *name = slash ? slash + 1 : argv0 ? argv0 : "";
+
+	if (strcmp(name, "gpusched") == 0)
+		return (struct program){.name = "gpusched", .env_prefix = ""};
+	if (strcmp(name, "nvidb") == 0)
+		return (struct program){.name = "nvidb", .env_prefix = "NVIDB_"};
+	return (struct program){.name = "gpustow", .env_prefix = "GPUSTOW_"};
+}
+
+static bool is_gpusched(const struct program *p)
+{
+	return strcmp(p->name, "gpusched") == 0;
+}
+
+/* How many words `name` has if words[0..n) begin with them, else 0. */
+static int words_matched(const char *name, int n, char *const *words)
+{
+	int k = 0;
+
+	while (k < n) {
+		size_t len = strcspn(name, " ");
+
+		if (strlen(words[k]) != len || memcmp(words[k], name, len) != 0)
+			return 0;
+		k++;
+		if (!name[len])
+			return k;
+		name += len + 1;
+	}
+	return 0;
+}
+
+const struct command *command_find(
+	const struct program *p, int n, char *const *words, int *ret_words)
+{
+	const struct command *found = NULL;
+	int longest = 0;
+
+	if (is_gpusched(p)) {
+		*ret_words = 0;
+		return &cmd_run;
+	}
+	for (size_t i = 0; i < commands_n; i++) {
+		int k = words_matched(commands[i]->name, n, words);
+
+		if (k > longest) {
+			longest = k;
+			found = commands[i];
+		}
+	}
+	*ret_words = longest;
+	return found;
+}
+
+const struct command *command_named(const char *name)
+{
+	for (size_t i = 0; i < commands_n; i++)
+		if (strcmp(commands[i]->name, name) == 0)
+			return commands[i];
+	return NULL;
+}
+
+/* To stderr, line by line, without power over the terminal. Nobody to tell when that fails. */
+static void complain(const char *who, const char *text)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+
+	buf_printf(&out, "%s: ", who);
+	for (;;) {
+		size_t len = strcspn(text, "\n");
+
+		text_put_clean(&out, text, len);
+		buf_putc(&out, '\n');
+		if (!text[len] || !text[len + 1])
+			break;
+		text += len + 1;
+	}
+	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
+}
+
+static int write_out(const char *bytes, size_t n)
+{
+	while (n) {
+		ssize_t k = write(STDOUT_FILENO, bytes, n);
+
+		if (k >= 0) {
+			bytes += k;
+			n -= (size_t)k;
+		} else if (errno == EAGAIN) {
+			/* Somebody else made the shared terminal or pipe non-blocking. */
+			struct pollfd pfd = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+			(void)poll(&pfd, 1, -1);
+		} else if (errno != EINTR) {
+			return -errno;
+		}
+	}
+	return 0;
+}
+
+int command_print(const struct buf *out, struct err *e)
+{
+	int r = fflush(stdout) == 0 ? 0 : -errno;
+
+	if (r == 0)
+		r = write_out(buf_str(out), out->len);
+	if (r < 0)
+		return err_sys(e, r, "cannot write to standard output");
+	return 0;
+}
+
+bool command_wants_color(int fd)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	return !(no && *no) && term && strcmp(term, "dumb") != 0 && isatty(fd);
+}
+
+/* What was printed counts only once it has arrived: a full disk may tell at the flush, a network disk at the close. */
+static int check_stdout(struct err *e)
+{
+	int fd;
+
+	if (fflush(stdout) != 0)
+		return err_sys(e, -errno, "cannot write to standard output");
+	if (ferror(stdout))
+		return err_set(e, -EIO, "not all of the output reached standard output");
+	fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	if (fd >= 0 && close(fd) < 0 && errno != EINTR)
+		return err_sys(e, -errno, "cannot write to standard output");
+	return 0;
+}
+
+/* A descriptor below 3 that's closed would be given to the next file opened, which would then be printed into. */
+static void open_missing_fds(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+			(void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
+static int usage_error(const struct program *p, const struct command *c, const struct err *e)
+{
+	CLEANUP(buf_done) struct buf usage = {0}, who = {0};
+
+	command_usage(p, c, &usage);
+	(void)fd_write_all(STDERR_FILENO, usage.data, usage.len);
+	command_put_name(p, c, &who);
+	buf_puts(&who, ": error");
+	complain(buf_str(&who), e->text);
+	return EXIT_USAGE;
+}
+
+static int check_count(const struct command *c, int argc, char **argv, struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0};
+
+	if (argc < c->min_args)
+		return err_set(e, -EINVAL, "%.*s is missing", (int)strcspn(c->args, "."), c->args);
+	if (c->max_args < 0 || argc <= c->max_args)
+		return 0;
+	text_put_repr(&q, argv[c->max_args], strnlen(argv[c->max_args], 200));
+	if (c->max_args == 0)
+		return err_set(e, -EINVAL, "no arguments are taken, but %s was given", buf_str(&q));
+	return err_set(
+		e, -EINVAL, "%s is one argument too many; there's only %s", buf_str(&q), c->args);
+}
+
+static int print_help(const struct program *p, const struct command *c, struct err *e)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+
+	command_help(p, c, &out);
+	return command_print(&out, e);
+}
+
+/* The exit code of what a command returned; its error is printed here. */
+static int finish(const struct program *p, int r, struct err *e)
+{
+	struct err out = {0};
+
+	if (r < 0)
+		complain(p->name, e->text[0] ? e->text : strerror(-r));
+	/* An exit status has eight bits, and 256 must not become a success. */
+	r = r == -EINVAL ? EXIT_USAGE : r < 0 ? EXIT_FAILED : r > 255 ? 255 : r;
+	if (r == EXIT_OK && check_stdout(&out) < 0) {
+		complain(p->name, out.text);
+		return EXIT_FAILED;
+	}
+	return r;
+}
+
+static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
+{
+	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
+	struct err e = {0};
+	int first = 0, r;
+
+	if (c->defaults)
+		c->defaults(opts);
+	r = option_parse(c->options, c->abbreviations, argc, argv, opts, &first, &e);
+	if (r == OPTION_HELP) {
+		r = finish(p, print_help(p, c, &e), &e);
+	} else if (r == OPTION_VERSION) {
+		r = finish(p, cmd_version.exec(p, NULL, 0, NULL, &e), &e);
+	} else if (r < 0 || (r = check_count(c, argc - first, argv + first, &e)) < 0) {
+		r = usage_error(p, c, &e);
+	} else {
+		if (c->needs_locale)
+			setlocale(LC_CTYPE, "");
+		r = finish(p, c->exec(p, opts, argc - first, argv + first, &e), &e);
+	}
+	option_done(c->options, opts);
+	return r;
+}
+
+/* The command whose first word the user may have meant. */
+static const char *closest_command(const char *word)
+{
+	CLEANUP_FREE const char **names = xcalloc(commands_n, sizeof(*names));
+	size_t n = 0;
+
+	for (size_t i = 0; i < commands_n; i++)
+		if (!commands[i]->is_hidden && !strchr(commands[i]->name, ' '))
+			names[n++] = commands[i]->name;
+	return text_closest(word, names, n);
+}
+
+static int unknown_command(const struct program *p, const char *word)
+{
+	CLEANUP(buf_done) struct buf q = {0}, text = {0};
+	const char *near = closest_command(word[0] == '-' ? word + strspn(word, "-") : word);
+
+	text_put_repr(&q, word, strnlen(word, 200));
+	buf_printf(&text, "%s %s", word[0] == '-' ? "there's no option" : "there's no command",
+		buf_str(&q));
+	if (near)
+		buf_printf(&text, "; did you mean '%s %s'?", p->name, near);
+	else
+		buf_printf(&text, "; '%s help' lists the commands", p->name);
+	complain(p->name, buf_str(&text));
+	return EXIT_USAGE;
+}
+
+/* No command at all: the overview is the answer to a mistake, so it goes where mistakes go. */
+static int no_command(const struct program *p)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+
+	command_overview(p, &out);
+	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
+	return EXIT_USAGE;
+}
+
+int command_main(int argc, char **argv)
+{
+	struct program p = program_of(argc > 0 ? argv[0] : NULL);
+	const struct command *c;
+	int words;
+
+	open_missing_fds();
+	/* A reader that went away is an error of the write, not the end of a scheduler with jobs running. */
+	signal(SIGPIPE, SIG_IGN);
+	if (argc > 0) {
+		argc--;
+		argv++;
+	}
+	if (!is_gpusched(&p)) {
+		if (argc == 0)
+			return no_command(&p);
+		if (strcmp(argv[0], "--version") == 0)
+			return run_command(&p, &cmd_version, 0, NULL);
+		if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)
+			return run_command(&p, &cmd_help, 0, NULL);
+	}
+	c = command_find(&p, argc, argv, &words);
+	if (!c)
+		return unknown_command(&p, argv[0]);
+	return run_command(&p, c, argc - words, argv + words);
+}

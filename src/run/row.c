@@ -1,0 +1,126 @@
+/* One line for a terminal, never wider than its cells. Pure: text in a buffer. */
+#include "run/row.h"
+
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Bytes looked at for each free cell: enough for a character with its marks, a bound for a command of half a megabyte. */
+enum { BYTES_PER_CELL = 16, MARKS_MAX = 4 };
+
+static const char *const sgr[] = {
+	[ROW_PLAIN] = "",
+	[ROW_GREEN] = "\033[32m",
+	[ROW_AMBER] = "\033[33m",
+	[ROW_TEAL] = "\033[36m",
+	[ROW_RED] = "\033[31m",
+	[ROW_DIM] = "\033[2m",
+	[ROW_BOLD] = "\033[1m",
+};
+
+void row_begin(struct row *r, const struct row_style *style, struct buf *out)
+{
+	*r = (struct row){.out = out, .style = style, .left = style->cols ? style->cols : SIZE_MAX};
+}
+
+/* Length of the longest start of clean text that takes at most `cells`; *ret_cells is what it takes. */
+static size_t fitting(const char *s, size_t n, size_t cells, size_t *ret_cells)
+{
+	size_t i = 0, used = 0, marks = 0;
+
+	while (i < n) {
+		uint32_t cp;
+		size_t k = utf8_decode(s + i, n - i, &cp), w = text_width(s + i, k);
+
+		if (used + w > cells)
+			break;
+		marks = w ? 0 : marks + 1;
+		/* A pile of combining marks takes no cell, but every terminal's patience. */
+		if (marks > MARKS_MAX)
+			break;
+		used += w;
+		i += k;
+	}
+	*ret_cells = used;
+	return i;
+}
+
+static void put_ascii(struct buf *out, const char *s, size_t n)
+{
+	for (size_t i = 0; i < n;) {
+		uint32_t cp;
+
+		i += utf8_decode(s + i, n - i, &cp);
+		buf_putc(out, cp < 0x80 ? (char)cp : '?');
+	}
+}
+
+/* What the terminal will be given: clean, and ASCII only where it has no more. */
+static void clean(const struct row *r, const char *s, struct buf *ret)
+{
+	CLEANUP(buf_done) struct buf utf8 = {0};
+	size_t limit = r->left < SIZE_MAX / BYTES_PER_CELL - 64 ? (r->left + 4) * BYTES_PER_CELL
+								: SIZE_MAX;
+
+	if (r->style->utf8) {
+		text_put_clean(ret, s, strnlen(s, limit));
+		return;
+	}
+	text_put_clean(&utf8, s, strnlen(s, limit));
+	put_ascii(ret, buf_str(&utf8), utf8.len);
+}
+
+static void put_ellipsis(struct row *r)
+{
+	if (r->left >= 1)
+		buf_puts(r->out, r->style->utf8 ? "\xe2\x80\xa6" : "~");
+	r->left = 0;
+	r->is_cut = true;
+}
+
+void row_text(struct row *r, enum row_color color, const char *s)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	bool is_colored = r->style->color && color != ROW_PLAIN;
+	size_t len, cells;
+
+	if (r->is_cut || !*s)
+		return;
+	clean(r, s, &text);
+	len = fitting(text.data, text.len, r->left, &cells);
+	/* The ellipsis needs a cell of its own. */
+	if (len < text.len && r->left)
+		len = fitting(text.data, text.len, r->left - 1, &cells);
+	if (is_colored)
+		buf_puts(r->out, sgr[color]);
+	buf_put(r->out, text.data, len);
+	r->left -= cells;
+	if (len < text.len)
+		put_ellipsis(r);
+	if (is_colored)
+		buf_puts(r->out, "\033[0m");
+}
+
+void row_printf(struct row *r, enum row_color color, const char *fmt, ...)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	row_text(r, color, buf_str(&text));
+}
+
+void row_either(struct row *r, enum row_color color, const char *utf8, const char *ascii)
+{
+	row_text(r, color, r->style->utf8 ? utf8 : ascii);
+}
+
+void row_end(struct row *r)
+{
+	buf_putc(r->out, '\n');
+}

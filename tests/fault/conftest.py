@@ -1,0 +1,46 @@
+"""Rounds of one module run two at a time: most of a round is waiting."""
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from bed import PROGRAM
+
+AT_ONCE = int(os.environ.get("GPUSTOW_FAULT_AT_ONCE", "3"))
+
+
+def pytest_configure(config):
+    if not PROGRAM.exists():
+        pytest.exit(f"{PROGRAM} is not there: ./dev fault builds it", returncode=2)
+
+
+class Ahead:
+    """Results of fn(item), begun a few items ahead of the test that asks for them."""
+
+    def __init__(self, fn, items):
+        self.fn, self.items, self.futures = fn, list(items), {}
+        self.pool = ThreadPoolExecutor(AT_ONCE)
+
+    def result(self, item):
+        at = self.items.index(item)
+        for other in self.items[at:at + AT_ONCE]:
+            if other not in self.futures:
+                self.futures[other] = self.pool.submit(self.fn, other)
+        return self.futures[item].result()
+
+
+@pytest.fixture(scope="module")
+def ahead(request):
+    """ahead(fn): fn is called for the module's chosen values of the parameter `item`."""
+    made = []
+
+    def make(fn):
+        if not made:
+            items = [it.callspec.params["item"] for it in request.session.items
+                     if it.module is request.module and hasattr(it, "callspec") and "item" in it.callspec.params]
+            made.append(Ahead(fn, items))
+        return made[0]
+
+    yield make
+    for one in made:
+        one.pool.shutdown(cancel_futures=True)
