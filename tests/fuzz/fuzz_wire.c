@@ -21,7 +21,8 @@ static void try_sample(const json_t *msg)
 	out = sample_encode(&s);
 	if (sample_decode(out, &again, &e))
 		abort();
-	if (again.snap.n_cards != s.snap.n_cards || again.snap.n_procs != s.snap.n_procs || again.n_rows != s.n_rows)
+	if (again.snap.n_cards != s.snap.n_cards || again.snap.n_procs != s.snap.n_procs ||
+		again.n_rows != s.n_rows)
 		abort();
 	json_decref(out);
 	sample_done(&again);

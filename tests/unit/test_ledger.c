@@ -63,7 +63,8 @@ static struct attempt *add(uint64_t job, const char *uuid, int64_t declared_mib)
 
 static struct gpu_snapshot snapshot(int64_t used0, int64_t used1)
 {
-	struct gpu_snapshot s = {.seq = 1, .begun_ms = 1, .ended_ms = 2, .source = "sim", .n_cards = 2};
+	struct gpu_snapshot s = {
+		.seq = 1, .begun_ms = 1, .ended_ms = 2, .source = "sim", .n_cards = 2};
 
 	s.cards = xcalloc(2, sizeof(*s.cards));
 	s.procs = xcalloc(16, sizeof(*s.procs));
@@ -80,7 +81,12 @@ static struct gpu_proc *add_proc(struct gpu_snapshot *s, uint32_t card, int pid,
 {
 	struct gpu_proc *p = &s->procs[s->n_procs++];
 
-	*p = (struct gpu_proc){.card = card, .kind = 1, .pid = pid, .start_ticks = 200, .used_mib = value_of(mib), .uid = 1000};
+	*p = (struct gpu_proc){.card = card,
+		.kind = 1,
+		.pid = pid,
+		.start_ticks = 200,
+		.used_mib = value_of(mib),
+		.uid = 1000};
 	return p;
 }
 
@@ -113,7 +119,8 @@ static void attribution(void **state)
 	p->n_ancestors = 2;
 	p = add_proc(&s, 0, PID(504), 80); /* by mark alone */
 	snprintf(p->mark, sizeof(p->mark), "%s/2.1", QUEUE);
-	p = add_proc(&s, 0, PID(505), 160); /* older than the shim it seems to come from: another's pid */
+	p = add_proc(&s, 0, PID(505),
+		160); /* older than the shim it seems to come from: another's pid */
 	p->start_ticks = 50;
 	p->ancestors[0] = PID(10);
 	p->n_ancestors = 1;
@@ -205,7 +212,10 @@ static void freshness(void **state)
 static enum admission check(int card, int64_t declared_mib, struct refusal *r)
 {
 	struct claim_card c = {.declared_mib = declared_mib};
-	struct claim_policy policy = {.margin_mib = 512, .idle_threshold_mib = 200, .spike_buffer = 0.1, .high_water = true};
+	struct claim_policy policy = {.margin_mib = 512,
+		.idle_threshold_mib = 200,
+		.spike_buffer = 0.1,
+		.high_water = true};
 
 	snprintf(c.uuid, sizeof(c.uuid), "GPU-%d", card);
 	*r = (struct refusal){0};
