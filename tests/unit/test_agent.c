@@ -8,6 +8,7 @@
 
 #include "agent_client.h"
 
+#include "agent/promise.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "core/sample.h"
@@ -366,6 +367,108 @@ static int end_descendants(void **state)
 	return 0;
 }
 
+/* Another user's agent: promises on card 0 until it's ended. */
+static pid_t start_other_user(uid_t uid, int64_t mib, bool is_tentative)
+{
+	struct promise_row row = {.mib = mib, .is_tentative = is_tentative};
+	int fds[2];
+	char byte;
+	pid_t pid;
+
+	sim_uuid(t.sim, 0, row.uuid);
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		struct promise *p;
+
+		if (setgid(uid) || setuid(uid))
+			_exit(1);
+		p = promise_new(t.promise);
+		if (promise_publish(p, &row, 1, NULL) || write(fds[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(fds[1]);
+	assert_int_equal(read(fds[0], &byte, 1), 1);
+	close(fds[0]);
+	return pid;
+}
+
+static void end_other_user(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void other_users_promises(void **state)
+{
+	int64_t begun = clock_boot_ms();
+	json_t *msg;
+	pid_t pid;
+
+	if (getuid()) {
+		print_message("# skipped: needs root\n");
+		skip();
+	}
+	pid = start_other_user(12345, 20000, false);
+	msg = launch(1, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+	assert_string_equal(text(msg, "reason"), "promise");
+	assert_int_equal(number(msg, "promised_mib"), 20000);
+	assert_non_null(strstr(text(msg, "text"), "12345"));
+	assert_true(clock_boot_ms() - begun < 2000);
+	json_decref(msg);
+	end_other_user(pid);
+	/* One who asks at the same moment and comes after us: we look again until he has gone. */
+	pid = start_other_user(12345, 20000, true);
+	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", 0, 10000));
+	assert_null(agent_client_next(&c, "refused", 300));
+	end_other_user(pid);
+	expect("claimed", 2);
+	expect("ended", 2);
+	/* Or until two seconds are over. */
+	pid = start_other_user(12345, 20000, true);
+	begun = clock_boot_ms();
+	msg = launch(3, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+	assert_string_equal(text(msg, "reason"), "promise");
+	assert_true(clock_boot_ms() - begun >= 1900);
+	json_decref(msg);
+	end_other_user(pid);
+	assert_int_equal(lines("ran"), 1);
+}
+
+static int hang(struct gpu_backend **ret, struct err *e)
+{
+	while (!pause() || errno)
+		;
+	return -EIO;
+}
+
+/* A hung driver hangs no answer, and no CPU job. */
+static void hung_driver(void **state)
+{
+	struct sample s;
+	json_t *msg;
+
+	test_agent_end(&t, SIGKILL);
+	t.open_gpu = hang;
+	test_agent_start(&t);
+	reconnect();
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	agent_client_launch(&c, agent_client_job(&t, 1, TOKEN_A, "echo x >>ran", 0, 1000));
+	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", -1, 0));
+	msg = agent_client_expect(&c, "refused", 1);
+	assert_string_equal(text(msg, "reason"), "driver");
+	json_decref(msg);
+	expect("ended", 2);
+	assert_int_equal(lines("ran"), 1);
+	msg = agent_client_expect(&c, "sample", 0);
+	assert_int_equal(sample_decode(msg, &s, NULL), 0);
+	assert_non_null(strstr(s.snap.error, "driver"));
+	sample_done(&s);
+	json_decref(msg);
+}
+
 /* After a reboot nothing of before runs any more, and what wasn't on record as ended is said to have gone with it. */
 static void rebooted(void **state)
 {
@@ -632,6 +735,8 @@ int main(void)
 		TEST(refused_with_figures),
 		TEST(a_start_makes_the_sample_old),
 		TEST(a_batch_counts_its_own),
+		TEST(other_users_promises),
+		TEST(hung_driver),
 		TEST(rebooted),
 		TEST(observe_waits_for_the_launch),
 		TEST(agent_killed),
