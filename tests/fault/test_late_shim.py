@@ -13,7 +13,10 @@ from bed import Bed, wait_for
 
 def stopped(bed):
     for pid in bed.ours():
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
         if stat[stat.rindex(")") + 2] == "T":
             return pid
     return None
