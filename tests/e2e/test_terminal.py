@@ -177,7 +177,7 @@ def test_no_color(world):
 def test_wide_letters_and_long_commands_stay_in_their_line(world):
     world.jobs("[vram=20G name=x] : 日本語 " + "訓練" * 80 + "; " + wait_for("go"))
     t = start(world, cols=60)
-    t.sees("0/1 done, 1 running")
+    t.sees("0/1 done, 1 running", "▶ 1", "日本語")
     rows = [line for line in t.text().splitlines() if line.startswith("▶ 1")]
     assert len(rows) == 1, t.text()
     assert "日本語" in rows[0]
