@@ -147,6 +147,9 @@ void run_flight_up(void *arg, const struct link_hello *hello)
 	r->was_up = true;
 	free(r->down_why);
 	r->down_why = NULL;
+	/* Another agent counts its samples from 1. */
+	for (size_t i = 0; i < r->n_jobs; i++)
+		r->jobs[i]->refused_seq = r->jobs[i]->never_seq = 0;
 	link_send(r->link, json_pack("{s:s,s:I}", "op", "watch", "interval_ms",
 				   (json_int_t)(interval < 100	   ? 100
 						: interval > 60000 ? 60000
