@@ -26,7 +26,7 @@ struct launch {
 	struct launch_job *line; /* owned */
 	size_t n, cap;
 	size_t n_batch; /* the first n_batch of the line are being decided; 0: none */
-	size_t at;	/* the first undecided one */
+	size_t at; /* the first undecided one */
 	uint64_t number; /* the sample that the batch waits for; 0: none */
 	struct refusal blocked; /* with a reason: why nobody of this batch gets a card */
 	int64_t tie_until_ms, tie_again_ms; /* 0: no tie */

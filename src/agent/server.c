@@ -27,7 +27,8 @@
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
 #define RETIRE_MANY 64
-#define LATE_MS 5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
+#define LATE_MS \
+	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
 #define CLIENTS_MAX 512
 
@@ -256,7 +257,8 @@ static void write_client(struct agent *a, struct client *c)
 		c->is_dead = true;
 	if (c->has_lost_events && c->out.len - c->out_at < CLIENT_UNREAD_MAX / 2)
 		event_push_all(a, c);
-	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) || !client_is_alive(c, a->now_ms))
+	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) ||
+		!client_is_alive(c, a->now_ms))
 		c->is_dead = true;
 }
 
@@ -333,7 +335,8 @@ static void look_at_socket(struct agent *a)
 		return;
 	a->socket_at_ms = a->now_ms + SOCKET_LOOK_MS;
 	if (!life_has_socket(a) && !a->leaving) {
-		agent_log(a, "the agent's socket was removed; it leaves, and the next client starts another");
+		agent_log(a,
+			"the agent's socket was removed; it leaves, and the next client starts another");
 		a->leaving = "stop";
 	}
 }

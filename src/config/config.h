@@ -7,7 +7,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "cli/command.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,8 +40,8 @@ struct config {
 	struct buf warnings; /* lines "config.yml line 7: unknown key 'colour' in basic: is ignored" */
 };
 
-/* $GPUSTOW_HOME, else ~/.gpustow (as nvidb: $NVIDB_HOME, ~/.nvidb): absolute. */
-int home_path(const struct program *p, char *ret, size_t size, struct err *e);
+/* The home directory: the value of `variable` ("GPUSTOW_HOME", "NVIDB_HOME"), else `name` (".gpustow", ".nvidb") below ~. Absolute. */
+int home_path(const char *variable, const char *name, char *ret, size_t size, struct err *e);
 
 /* Parses bytes: pure. -EINVAL with "config.yml line N: ...: what would be right". */
 int config_parse(const char *bytes, size_t n, const char *path, struct config *ret, struct err *e);

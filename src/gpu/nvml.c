@@ -66,7 +66,8 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 	char text[96] = "";
 	int code;
 
-	*c = (struct nvml_card){.index = (int32_t)i, .numa = -1, .is_blind = n->is_wsl};
+	*c = (struct nvml_card){
+		.index = (int32_t)i, .numa = -1, .mig_mode = -1, .is_blind = n->is_wsl};
 	code = n->lib.fn.by_index(i, &c->handle);
 	if (code != NVML_OK || c->handle == NULL) {
 		c->handle = NULL;

@@ -35,6 +35,7 @@ struct nvml_card {
 	struct value slow[METRIC_N];
 	int64_t slow_ms; /* when the slow tier was read; 0 never */
 	bool list_gone[LIST_N];
+	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
 };
 

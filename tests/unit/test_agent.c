@@ -29,8 +29,8 @@
 #define TOKEN_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define TOKEN_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 /* Says that it holds so many MiB of card 0, and stays. */
-#define HOLD(mib)                                                                                  \
-	"echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": " #mib                                \
+#define HOLD(mib) \
+	"echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": " #mib \
 	"}}\" >$GPUSTOW_SIM_DIR/.$$; mv $GPUSTOW_SIM_DIR/.$$ $GPUSTOW_SIM_DIR/$$.json; echo up >>held; exec sleep 60"
 
 static struct test_agent t;
@@ -53,7 +53,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static json_t *launch(int64_t job, const char *token, const char *script, int card, int64_t mib, const char *answer)
+static json_t *launch(int64_t job, const char *token, const char *script, int card, int64_t mib,
+	const char *answer)
 {
 	agent_client_launch(&c, agent_client_job(&t, job, token, script, card, mib));
 	return agent_client_expect(&c, answer, job);
@@ -148,7 +149,8 @@ static void launch_and_retire(void **state)
 {
 	json_t *msg, *end;
 
-	json_decref(launch(1, TOKEN_A, "echo x >>ran; echo $GPUSTOW_MARK $OWN >>mark; exit 3", 0, 1000, "claimed"));
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; echo $GPUSTOW_MARK $OWN >>mark; exit 3", 0,
+		1000, "claimed"));
 	msg = agent_client_expect(&c, "ended", 1);
 	end = json_object_get(msg, "end");
 	assert_string_equal(text(end, "how"), "exit");
@@ -197,8 +199,8 @@ static void starts_once(void **state)
 	msg = launch(1, TOKEN_B, "echo x >>ran", 0, 1000, "conflict");
 	assert_string_equal(text(msg, "token"), TOKEN_A);
 	json_decref(msg);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1, "attempt", 1, "reason",
-				     "cancel", "grace_ms", 2000));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 2000));
 	msg = agent_client_expect(&c, "stopping", 1);
 	assert_string_equal(text(msg, "state"), "started");
 	json_decref(msg);
@@ -207,8 +209,8 @@ static void starts_once(void **state)
 	assert_string_equal(text(json_object_get(msg, "end"), "reason"), "cancel");
 	json_decref(msg);
 	assert_int_equal(lines("ran"), 1);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 77, "attempt", 1, "reason",
-				     "cancel", "grace_ms", 0));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 77,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 0));
 	expect("none", 77);
 }
 
@@ -278,7 +280,8 @@ static void refused_with_figures(void **state)
 	assert_string_equal(text(msg, "reason"), "busy");
 	json_decref(msg);
 	msg = agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", 0, 100);
-	json_object_set_new(json_array_get(json_object_get(msg, "cards"), 0), "uuid", json_string("GPU-none"));
+	json_object_set_new(
+		json_array_get(json_object_get(msg, "cards"), 0), "uuid", json_string("GPU-none"));
 	agent_client_launch(&c, msg);
 	msg = agent_client_expect(&c, "refused", 4);
 	assert_string_equal(text(msg, "reason"), "card");
@@ -297,9 +300,10 @@ static void a_batch_counts_its_own(void **state)
 	json_t *jobs = json_array();
 
 	for (int i = 1; i <= 3; i++)
-		json_array_append_new(jobs, agent_client_job(&t, i, TOKEN_A, "exec sleep 60", 0, 10000));
-	agent_client_send(&c, json_pack("{s:s, s:s, s:[s], s:o}", "op", "launch", "root_id", c.root_id, "env",
-				     "PATH=/usr/bin:/bin", "jobs", jobs));
+		json_array_append_new(
+			jobs, agent_client_job(&t, i, TOKEN_A, "exec sleep 60", 0, 10000));
+	agent_client_send(&c, json_pack("{s:s, s:s, s:[s], s:o}", "op", "launch", "root_id",
+				      c.root_id, "env", "PATH=/usr/bin:/bin", "jobs", jobs));
 	expect("claimed", 1);
 	expect("claimed", 2);
 	expect("refused", 3);
@@ -308,10 +312,12 @@ static void a_batch_counts_its_own(void **state)
 	json_array_append_new(jobs, agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", -1, 0));
 	json_array_append_new(jobs, agent_client_job(&t, 5, TOKEN_A, "echo x >>ran", -1, 0));
 	json_object_del(json_array_get(jobs, 1), "cwd");
-	agent_client_send(&c, json_pack("{s:s, s:s, s:o}", "op", "launch", "root_id", c.root_id, "jobs", jobs));
+	agent_client_send(&c,
+		json_pack("{s:s, s:s, s:o}", "op", "launch", "root_id", c.root_id, "jobs", jobs));
 	json_decref(agent_client_expect(&c, "error", 0));
-	agent_client_send(&c, json_pack("{s:s, s:s, s:[o]}", "op", "launch", "root_id", QUEUE, "jobs",
-				     agent_client_job(&t, 6, TOKEN_A, "echo x >>ran", -1, 0)));
+	agent_client_send(
+		&c, json_pack("{s:s, s:s, s:[o]}", "op", "launch", "root_id", QUEUE, "jobs",
+			    agent_client_job(&t, 6, TOKEN_A, "echo x >>ran", -1, 0)));
 	expect("other-root", 6);
 	json_decref(observe(NULL));
 	assert_int_equal(lines("ran"), 0);
@@ -322,7 +328,9 @@ static void agent_killed(void **state)
 	json_t *msg, *claim;
 	int64_t pid;
 
-	json_decref(launch(1, TOKEN_A, "echo x >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 7", 0, 1000, "claimed"));
+	json_decref(
+		launch(1, TOKEN_A, "echo x >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 7",
+			0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 1);
 	pid = number(msg, "pid");
 	json_decref(msg);
@@ -379,10 +387,12 @@ static void shim_killed(void **state)
 	pid_t pid, shim;
 	char go[160];
 
-	json_decref(launch(1, TOKEN_A, "while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
+	json_decref(launch(1, TOKEN_A,
+		"echo x >>up; while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 1);
 	pid = (pid_t)number(msg, "pid");
 	json_decref(msg);
+	wait_lines("up", 1);
 	shim = parent_of(pid);
 	assert_int_not_equal(shim, t.pid);
 	assert_int_equal(parent_of(shim), t.pid);
@@ -401,13 +411,14 @@ static void shim_killed(void **state)
 	json_decref(msg);
 
 	/* And a stop reaches a job whose shim is dead. */
-	json_decref(launch(2, TOKEN_A, "exec sleep 60", 0, 1000, "claimed"));
+	json_decref(launch(2, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 2);
 	pid = (pid_t)number(msg, "pid");
 	json_decref(msg);
+	wait_lines("ran", 1);
 	kill(parent_of(pid), SIGKILL);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2, "attempt", 1, "reason",
-				     "shutdown", "grace_ms", 2000));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2,
+				      "attempt", 1, "reason", "shutdown", "grace_ms", 2000));
 	msg = agent_client_expect(&c, "ended", 2);
 	assert_string_equal(text(json_object_get(msg, "end"), "how"), "stopped");
 	json_decref(msg);

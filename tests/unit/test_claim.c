@@ -980,7 +980,7 @@ static void test_end_as_json(void **state)
 	json_decref(o);
 }
 
-int main(void)
+static int run_all(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_root),
@@ -1012,4 +1012,9 @@ int main(void)
 		cmocka_unit_test(test_end_as_json),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	return guarded(run_all);
 }

@@ -912,6 +912,25 @@ static void item_18_mig_parent_forbidden_instances_answer(void **state)
 	gpu_backend_free(b);
 }
 
+static void what_mig_did_not_support_is_asked_again_without_it(void **state)
+{
+	struct gpu_backend *b = open_fake("card 0 mig=1 util=55\n");
+	struct nvml *n = (struct nvml *)b;
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.cards[0].m[METRIC_UTIL_GPU].state, VALUE_UNSUPPORTED);
+	gpu_snapshot_done(&s);
+	scenario("card 0 mig=0 util=55\n");
+	n->cards[0].slow_ms = 0; /* five seconds have passed */
+	s = sample(b);
+	gpu_snapshot_done(&s);
+	s = sample(b);
+	assert_value(s.cards[0].m[METRIC_UTIL_GPU], 55);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
 static void nvlink_peers_by_bus_and_by_switch(void **state)
 {
 	struct gpu_backend *b =
@@ -1071,6 +1090,7 @@ int main(void)
 		T(all_optional_calls_unsupported),
 		T(item_18_mig_seven_instances),
 		T(item_18_mig_parent_forbidden_instances_answer),
+		T(what_mig_did_not_support_is_asked_again_without_it),
 		T(nvlink_peers_by_bus_and_by_switch),
 		T(numa_from_sysfs_else_from_nvml),
 		T(simulated_jobs_show_up_in_the_fake),

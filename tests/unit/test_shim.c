@@ -968,15 +968,8 @@ static int play_started_agent(int argc, char **argv)
 	return rename(temporary, path) < 0;
 }
 
-int main(int argc, char **argv)
+static int run_all(void)
 {
-	const char *role = getenv("ROLE");
-	if (role && strcmp(role, "agent") == 0)
-		return play_gpustow(SUPERVISE_AGENT_NAME);
-	if (role && strcmp(role, "shim") == 0)
-		return play_gpustow(SUPERVISE_SHIM_NAME);
-	if (role && strcmp(role, "started-agent") == 0)
-		return play_started_agent(argc, argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exit_code),
 		cmocka_unit_test(test_signal),
@@ -1018,4 +1011,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_job_fills_the_disk),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	const char *role = getenv("ROLE");
+	if (role && strcmp(role, "agent") == 0)
+		return play_gpustow(SUPERVISE_AGENT_NAME);
+	if (role && strcmp(role, "shim") == 0)
+		return play_gpustow(SUPERVISE_SHIM_NAME);
+	if (role && strcmp(role, "started-agent") == 0)
+		return play_started_agent(argc, argv);
+	return guarded(run_all);
 }
