@@ -83,6 +83,7 @@ void launch_publish(struct agent *a)
 {
 	struct err e = {0};
 
+	a->promises_are_old = false;
 	if (publish(a, &e))
 		agent_log(a, "%s", e.text);
 }
@@ -96,6 +97,14 @@ static int read_others(struct agent *a, struct err *e)
 	if (!r)
 		ledger_set_promises(a->ledger, rows, n);
 	return r;
+}
+
+void launch_read_others(struct agent *a)
+{
+	struct err e = {0};
+
+	/* A launch reads them anew and is refused when that fails. */
+	read_others(a, &e);
 }
 
 /* ---- one job ---- */

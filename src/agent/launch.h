@@ -42,3 +42,5 @@ int64_t launch_wait_ms(const struct agent *a);
 bool launch_is_empty(const struct launch *l);
 /* What we promise from now on; called whenever charges may have changed. */
 void launch_publish(struct agent *a);
+/* What the other users promise at this moment, for the samples that go out. */
+void launch_read_others(struct agent *a);

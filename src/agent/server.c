@@ -73,6 +73,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 
 	/* Memory may have come or gone with it: only samples begun from now on count for its cards. */
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
+	a->promises_are_old = true;
 	event_push(a, at);
 	if (at->is_acked)
 		agent_retire_soon(a);
@@ -209,7 +210,9 @@ static void take_snapshot(struct agent *a)
 	if (!sampler_read(a->sampler, a->now_ms, &s, &number))
 		return;
 	ledger_take(a->ledger, &a->attempts, &s, number);
-	launch_publish(a);
+	/* Whoever plans by this sample plans by what the others promise now. */
+	launch_read_others(a);
+	a->promises_are_old = true;
 }
 
 static void take_client(struct agent *a)
@@ -426,6 +429,9 @@ static void act(struct agent *a)
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	launch_turn(a);
+	/* What has ended is given back at once, whether or not anybody asks for a sample. */
+	if (a->promises_are_old)
+		launch_publish(a);
 	sample_push(a);
 	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
 		agent_retire(a);
