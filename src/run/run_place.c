@@ -25,8 +25,6 @@
 #define LAUNCH_BYTES 200000 /* commands in one message */
 #define LONG_WAIT_MS 300000
 
-extern char **environ;
-
 /* --- the plan's input --- */
 
 static bool is_chosen(const struct run *r, int32_t index)
