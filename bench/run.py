@@ -85,7 +85,8 @@ class Bed:
         if agent:
             os.kill(agent, 15)
             end = time.monotonic() + 10
-            while Path(f"/proc/{agent}").exists() and time.monotonic() < end:
+            # A container's first process may leave it a zombie.
+            while self.find_agent() and time.monotonic() < end:
                 time.sleep(0.02)
         shutil.rmtree(self.dir, ignore_errors=True)
 

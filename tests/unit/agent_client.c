@@ -30,24 +30,24 @@
 
 void test_agent_init(struct test_agent *t, const char *cards)
 {
-	char promise[96];
-
 	*t = (struct test_agent){0};
 	snprintf(t->dir, sizeof(t->dir), "/tmp/gpustow-test-XXXXXX");
 	assert_non_null(mkdtemp(t->dir));
 	snprintf(t->root, sizeof(t->root), "%s/root", t->dir);
 	snprintf(t->sim, sizeof(t->sim), "%s/sim", t->dir);
-	snprintf(promise, sizeof(promise), "%s/promise", t->dir);
+	snprintf(t->promise, sizeof(t->promise), "%s/promise", t->dir);
 	assert_int_equal(mkdir(t->sim, 0700), 0);
-	assert_int_equal(mkdir(promise, 0700), 0);
+	assert_int_equal(mkdir(t->promise, 0700), 0);
+	assert_int_equal(chmod(t->promise, 01777), 0);
+	assert_int_equal(chmod(t->dir, 0711), 0);
 	setenv("GPUSTOW_SIM", cards, 1);
 	setenv("GPUSTOW_SIM_DIR", t->sim, 1);
-	setenv("GPUSTOW_PROMISE_DIR", promise, 1);
+	setenv("GPUSTOW_PROMISE_DIR", t->promise, 1);
 }
 
 static void serve(const struct test_agent *t)
 {
-	static const struct agent_options options = {.idle_ms = 60000};
+	const struct agent_options options = {.idle_ms = 60000, .open_gpu = t->open_gpu};
 	static struct agent a;
 	struct err e = {0};
 	int r;

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "agent/sampler.h"
 #include "base/buf.h"
 #include "core/attempt.h"
 
@@ -16,6 +17,8 @@ struct test_agent {
 	char dir[64]; /* temporary, removed at the end */
 	char root[96]; /* the agent's */
 	char sim[96]; /* where simulated jobs say what they hold */
+	char promise[96]; /* where agents say what they promised; open to all users */
+	sampler_open_fn *open_gpu; /* NULL: simulated cards */
 	pid_t pid; /* 0: none runs */
 };
 
