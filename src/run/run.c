@@ -191,12 +191,13 @@ static void look_for_end(struct run *r)
 	}
 }
 
-static void turn(struct run *r)
+static void turn(struct run *r, bool plans)
 {
 	run_flight_time(r);
 	run_jobs_reread(r);
 	run_node_cancels(r);
-	run_place(r);
+	if (plans)
+		run_place(r);
 	commit(r);
 	look_for_end(r);
 	if (!r->is_over && r->board_is_old && clock_boot_ms() - r->board_ms >= BOARD_EVERY_MS)
@@ -208,7 +209,7 @@ static void turn(struct run *r)
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
 {
-	turn(arg);
+	turn(arg, true);
 }
 
 static void on_poll(evutil_socket_t fd, short what, void *arg)
@@ -216,7 +217,8 @@ static void on_poll(evutil_socket_t fd, short what, void *arg)
 	struct run *r = arg;
 
 	r->board_is_old = true;
-	turn(r);
+	/* The samples come at the same pace, and each is planned with: twice would find the same. */
+	turn(r, false);
 }
 
 static void on_file(evutil_socket_t fd, short what, void *arg)
