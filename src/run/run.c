@@ -491,10 +491,10 @@ static int begin(struct run *r, struct err *e)
 	struct link_who who;
 	int code = open_journal(r, e);
 
-	if (!code && !r->config->only_settle)
-		code = run_jobs_read_first(r, e);
 	if (!code)
 		code = journal_open_append(r->journal, e);
+	if (!code && !r->config->only_settle)
+		code = run_jobs_read_first(r, e);
 	if (!code)
 		code = journal_commit(r->journal, true, e);
 	if (code < 0)
