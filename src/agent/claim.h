@@ -98,7 +98,7 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
-/* -EBADMSG: no slot is whole, so nobody knows how far it came. */
+/* -EBADMSG: no slot is whole, so nobody knows how far it came; -ENOENT: as much, the file is gone. */
 int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);
 /* Writes the next slot; rec->seq is raised by one. durable: fdatasync. Works when the disk is full. */
 int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, struct err *e);

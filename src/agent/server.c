@@ -478,5 +478,6 @@ int agent_run(struct agent *a, struct err *e)
 			break;
 	}
 	agent_log(a, "agent %s leaves: %s", GPUSTOW_VERSION, r ? e->text : a->leaving);
+	life_stay(a);
 	return r;
 }
