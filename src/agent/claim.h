@@ -134,6 +134,18 @@ int retired_find(const struct retired_index *x, const struct attempt_name *n, ch
 /* Takes in what was appended to the file since (claim_retire did so already). */
 void retired_add(struct retired_index *x, const struct claim_retire *item);
 size_t retired_count(const struct retired_index *x);
+/* An index over another file of that kind, which isn't the root's yet; and both change places, for the pointers to it stay. */
+int retired_index_of(struct root *r, int fd, struct retired_index **ret);
+void retired_swap(struct retired_index *x, struct retired_index *fresh);
+
+#define RETIRED_KEEP 10000
+#define RETIRED_KEEP_MS ((int64_t)30 * 24 * 3600 * 1000)
+/*
+ * Leaves out of `retired` what no queue asks for any more: a line goes when it ended longer than RETIRED_KEEP_MS ago and
+ * RETIRED_KEEP newer lines follow. The file is replaced, durably, once as many lines can go. Only the holder of the root's
+ * lock may call it. Returns how many went, or negative: then the file is what it was.
+ */
+ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
 
 /*
  * Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. The descriptor is

@@ -116,9 +116,12 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->sampler = sampler_new(o->open_gpu);
 	attempts_init(&a->attempts, &a->root, agent_attempt_changed, a);
 	r = attempts_load(&a->attempts, a->now_ms, e);
-	if (!r)
-		launch_publish(a);
-	return r;
+	if (r)
+		return r;
+	/* After the loading, which removes claims by their retired lines. */
+	agent_compact(a);
+	launch_publish(a);
+	return 0;
 }
 
 int agent_init(struct agent *a, const char *root_path_or_null, const struct agent_options *o,
@@ -165,6 +168,7 @@ void agent_done(struct agent *a)
 	fences_done(&a->fences);
 	retired_free(a->retired);
 	buf_done(&a->frame);
+	json_decref(a->sim_vars);
 	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4;
 		i++)
 		if (fd[i] >= 0)

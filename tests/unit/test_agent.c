@@ -709,6 +709,23 @@ static void record_damaged_in_another_boot(void **state)
 	assert_int_equal(lines("ran"), 1);
 }
 
+/* Who has said bye holds the root's lock a moment longer. */
+static void wait_until_it_left(void)
+{
+	char path[160];
+	pid_t holder = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/agent.lock", t.root);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (int i = 0; !fd_lock_holder(fd, &holder) && holder; i++) {
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	close(fd);
+}
+
 /* An agent that does a dead shim's work and is asked to yield stays for that, silently; the exit code isn't lost. */
 static void yields_but_stays_for_its_jobs(void **state)
 {
@@ -732,6 +749,7 @@ static void yields_but_stays_for_its_jobs(void **state)
 	json_decref(observe(NULL));
 	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "yield", "build", GPUSTOW_BUILD + 1));
 	json_decref(agent_client_expect(&c, "bye", 0));
+	wait_until_it_left();
 	test_agent_start(&t);
 	reconnect();
 	msg = observe(NULL);
