@@ -184,7 +184,7 @@ static void look_for_end(struct run *r)
 	} else if (!count_hopeful(r) && !r->file.is_waiting) {
 		if (!r->config->watch) {
 			finish(r);
-		} else if (!r->said_drained) {
+		} else if (!r->said_drained && r->said_gpus) {
 			run_say(r,
 				"queue drained — watching jobs file for new lines (Ctrl-C to stop)");
 			r->said_drained = true;

@@ -185,7 +185,10 @@ static void fill_jobs(
 			continue;
 		fill_common(r->lines[i], &m->jobs[n]);
 		m->jobs[n].state = VIEW_PENDING;
-		m->jobs[n].waiting_ms = clock_boot_ms() - r->lines[i]->waiting_since_ms;
+		/* Without a scheduler nobody knows since when. */
+		m->jobs[n].waiting_ms = r->lines[i]->waiting_since_ms
+						? clock_boot_ms() - r->lines[i]->waiting_since_ms
+						: -1;
 		m->jobs[n++].why = why_of(r, r->lines[i], c, m);
 		v->n_pending++;
 	}

@@ -246,3 +246,13 @@ def test_many_short_jobs_all_run_once(world):
     assert sorted(map(int, world.judge())) == list(range(60))
     assert "all 60 jobs done — 60 ok" in r.out
     assert len(world.events("done")) == 60
+
+
+def test_watching_an_empty_file_looks_at_the_gpus_first(world):
+    world.write("")
+    r = world.run("--watch")
+    r.sees("queue drained")
+    said = [line.split("] ", 1)[1] for line in r.lines()]
+    assert [s.split(":")[0][:13] for s in said[1:]] == ["discovered GP", "queue drained"]
+    r.kill()
+    r.wait(143)
