@@ -453,7 +453,10 @@ static void count_never(
 		run_wake_in(r, 50);
 		return;
 	}
-	plan_why_text(&j->why, &c->node, NULL, p, &text);
+	if (j->gpu && !p->only_cards)
+		buf_printf(&text, "no card of the list gpu=%s is in this machine", j->gpu);
+	else
+		plan_why_text(&j->why, &c->node, NULL, p, &text);
 	run_settle_infeasible(r, j, buf_str(&text));
 }
 
@@ -477,7 +480,7 @@ static void apply(struct run *r, struct run_job *j, const struct plan_decision *
 	if (d->what == PLAN_START) {
 		j->never_n = 0;
 		bind_job(r, j, d->cards);
-	} else if (d->what == PLAN_NEVER && c->node.n_cards) {
+	} else if (c->node.n_cards && (d->what == PLAN_NEVER || (j->gpu && !p->only_cards))) {
 		count_never(r, j, c, p);
 	} else {
 		j->never_n = 0;

@@ -256,3 +256,10 @@ def test_watching_an_empty_file_looks_at_the_gpus_first(world):
     assert [s.split(":")[0][:13] for s in said[1:]] == ["discovered GP", "queue drained"]
     r.kill()
     r.wait(143)
+
+
+def test_a_gpu_that_the_machine_does_not_have_is_infeasible(world):
+    world.jobs("[vram=1G gpu=7] echo never", "[vram=1G gpu=7,0] " + note("a"))
+    r = world.run()
+    r.wait(1)
+    assert "job 1 INFEASIBLE — no card of the list gpu=7 is in this machine" in r.out and world.judge() == ["a"]
