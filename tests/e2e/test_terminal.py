@@ -174,6 +174,16 @@ def test_no_color(world):
     t.wait(0)
 
 
+def test_a_terminal_that_cannot_write_blocks(world):
+    world.jobs("[vram=20G] " + note("a", simjob(8192, 60)))
+    t = start(world, env={"LC_ALL": "C"})
+    text = t.sees("0/1 done, 1 running", "8.0/24.0 GiB")
+    bars = [line for line in text.splitlines() if line.startswith(("gpu", "0/1")) or "done, 1 running" in line]
+    assert len(bars) == 3 and all(line.isascii() for line in bars)
+    world.ask("run", "cancel", "1")
+    t.wait(0)
+
+
 def test_wide_letters_and_long_commands_stay_in_their_line(world):
     world.jobs("[vram=20G name=x] : 日本語 " + "訓練" * 80 + "; " + wait_for("go"))
     t = start(world, cols=60)
