@@ -28,11 +28,14 @@
 
 #define BOARD_EVERY_MS 1000
 
-extern char **environ;
-
 static struct timeval timeval_of(int64_t ms)
 {
 	return (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+}
+
+static bool is_before(const struct timeval *a, const struct timeval *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_usec < b->tv_usec;
 }
 
 void run_wake(struct run *r)
@@ -52,7 +55,7 @@ void run_wake_in(struct run *r, int64_t ms)
 	if (evtimer_pending(r->soon_event, &left)) {
 		event_base_gettimeofday_cached(r->base, &now);
 		evutil_timeradd(&now, &t, &now);
-		if (evutil_timercmp(&left, &now, <))
+		if (is_before(&left, &now))
 			return;
 	}
 	evtimer_add(r->soon_event, &t);
@@ -541,6 +544,7 @@ static void run_done(struct run *r)
 	sample_done(&r->sample);
 	track_free(r->track);
 	json_decref(r->env);
+	json_decref(r->observing);
 	free(r->acks);
 	free(r->file_error);
 	free(r->down_why);
@@ -577,6 +581,7 @@ int run_main(const struct run_config *c, struct err *e)
 	if (code < 0)
 		return code;
 	r.track = track_new();
+	r.observing = json_array();
 	r.base = event_base_new();
 	if (!r.base)
 		return err_set(e, -ENOMEM, "cannot make an event loop");
