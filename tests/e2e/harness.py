@@ -279,7 +279,7 @@ class World:
     def agents(self):
         """The agents themselves, not their shims and samplers: they hold the lock of their root."""
         pids = set()
-        for lock in self.dir.glob("agent*/**/agent.lock"):
+        for lock in [*self.dir.glob("agent*/agent.lock"), *self.dir.glob("agent*/sim-*/agent.lock")]:
             inode = lock.stat().st_ino
             for line in Path("/proc/locks").read_text().splitlines():
                 words = line.split()
@@ -331,7 +331,7 @@ class World:
     def tell(self):
         """For a failed test: what lies in the log directory and what the agent said."""
         parts = [f"journal: {json.dumps(r)[:300]}" for r in self.journal()[-40:]]
-        for log in self.dir.glob("agent*/**/log"):
+        for log in [*self.dir.glob("agent*/log"), *self.dir.glob("agent*/sim-*/log")]:
             parts.append(f"--- agent's log\n{read_text(log)[-3000:]}")
         parts += [f"process {p}: {c[:200]}" for p, c in self.processes().items()]
         return "\n".join(parts)
