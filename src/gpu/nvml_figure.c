@@ -556,6 +556,7 @@ static struct value read_ways(struct asking *a, const struct nvml_metric *m)
 {
 	struct nvml_card *c = a->c;
 	struct value why = value_absent(c->gone_why[m->metric]);
+	bool has_reason = false;
 
 	for (unsigned k = 0; k < METRIC_WAYS && m->ways[k] != NULL; k++) {
 		int64_t v = 0;
@@ -568,11 +569,15 @@ static struct value read_ways(struct asking *a, const struct nvml_metric *m)
 			return checked(a, m, value_of(v));
 		if (code == NOT_ASKED_CODE)
 			return value_absent(VALUE_NOT_ASKED);
-		why = value_absent(nvml_code_value(code));
+		if (!has_reason)
+			why = value_absent(nvml_code_value(code));
 		if (nvml_card_drop(a->n, c, code))
 			break;
+		/* Of several reasons the first that may pass is the one to tell. */
 		if (nvml_code_is_permanent(code))
-			set_gone(c, m->metric, 1u << k, why.state);
+			set_gone(c, m->metric, 1u << k, nvml_code_value(code));
+		else
+			has_reason = true;
 	}
 	return why;
 }

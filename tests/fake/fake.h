@@ -23,6 +23,8 @@ struct nvml_device {
 
 /* Checks the handle, writes the log, applies the scenario's rules; *ret is the card. Aborts on a handle that isn't good. */
 int fake_begin_device(const char *call, struct nvml_device *d, struct fake_card **ret);
+/* The same for a call about no card. */
+int fake_begin(const char *call);
 int fake_open_handle(int card, int instance, struct nvml_device **ret);
 int fake_text_out(const char *from, char *to, uint32_t size);
 void fake_pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long);

@@ -71,6 +71,11 @@ static int begin(const char *call, int card)
 	return begin_at(call, card, false);
 }
 
+int fake_begin(const char *call)
+{
+	return inits == 0 ? NVML_UNINITIALIZED : begin(call, -1);
+}
+
 static bool is_lost(const struct fake_card *c, int64_t now)
 {
 	return c->lost_from >= 0 && now >= c->lost_from && now < c->lost_to;
@@ -307,15 +312,25 @@ int nvmlDeviceGetMinorNumber(struct nvml_device *d, uint32_t *ret)
 EXPORT int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size)
 {
+	char uuid[96];
+
 	DEVICE(d);
-	return fake_text_out(c->uuid, text, size);
+	if (d->instance < 0)
+		return fake_text_out(c->uuid, text, size);
+	snprintf(uuid, sizeof(uuid), "MIG-fa4e0000-0000-0000-%04d-%012d", d->card, d->instance);
+	return fake_text_out(uuid, text, size);
 }
 
 EXPORT int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size)
 {
+	char name[192];
+
 	DEVICE(d);
-	return fake_text_out(c->name, text, size);
+	if (d->instance < 0)
+		return fake_text_out(c->name, text, size);
+	snprintf(name, sizeof(name), "%s MIG 1g.%dgb", c->name, (int)(c->memory / 8 / 1024));
+	return fake_text_out(name, text, size);
 }
 
 void fake_pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long)
