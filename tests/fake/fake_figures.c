@@ -142,7 +142,7 @@ static struct nvml_process_sample garbage_row(int64_t i)
 	static const struct nvml_process_sample rows[] = {
 		{0, 0, 0, 0, 0, 0},
 		{2863311530u, UINT64_C(0xaaaaaaaaaaaaaaaa), 37100, 808334905, 1, 1},
-		{1, UINT64_C(0xffffffffffffff00), 4294967295u, 0, 0, 0},
+		{101, UINT64_C(0xffffffffffffff00), 100, 0, 0, 0},
 		{4194000, 0, 50, 50, 0, 0},
 	};
 
