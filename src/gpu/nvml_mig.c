@@ -54,8 +54,8 @@ static void put_profile(struct nvml *n, struct nvml_device *d, struct gpu_instan
 	int code = n->lib.fn.attributes == NULL ? NVML_FUNCTION_NOT_FOUND
 						: n->lib.fn.attributes(d, &a);
 
-	g->sm_count = code == NVML_OK ? value_of(a.multiprocessors)
-				      : value_absent(nvml_code_value(code));
+	g->sm_count =
+		code == NVML_OK ? value_of(a.multiprocessors) : value_absent(nvml_code_value(code));
 	if (n->lib.fn.name != NULL && n->lib.fn.name(d, name, sizeof(name)) == NVML_OK) {
 		name[sizeof(name) - 1] = '\0';
 		mig = strstr(name, " MIG ");
@@ -68,8 +68,8 @@ static void put_profile(struct nvml *n, struct nvml_device *d, struct gpu_instan
 		return;
 	gib = (unsigned)((a.memory_mib + 512) / 1024);
 	if (a.ci_slices != 0 && a.ci_slices < a.gi_slices)
-		snprintf(g->profile, sizeof(g->profile), "%uc.%ug.%ugb", a.ci_slices,
-			a.gi_slices, gib);
+		snprintf(g->profile, sizeof(g->profile), "%uc.%ug.%ugb", a.ci_slices, a.gi_slices,
+			gib);
 	else
 		snprintf(g->profile, sizeof(g->profile), "%ug.%ugb", a.gi_slices, gib);
 }

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 
 #define ROWS_MAX 65536
-#define FUTURE_US 60000000 /* a stamp from later than that is garbage, and would hide all that come */
+#define FUTURE_US \
+	60000000 /* a stamp from later than that is garbage, and would hide all that come */
 #define FIRST_SPAN_US 2000000 /* what of the ring counts when it's read for the first time */
 
 static struct nvml_use *find(struct nvml_card *c, uint32_t pid)
@@ -40,7 +41,8 @@ static void take(struct nvml_card *c, const struct nvml_process_sample *s,
 
 	if (s->stamp_us == 0 || s->pid == 0)
 		return;
-	if (s->stamp_us > wall_us + FUTURE_US || s->sm > 100 || s->mem > 100 || s->enc > 100 || s->dec > 100) {
+	if (s->stamp_us > wall_us + FUTURE_US || s->sm > 100 || s->mem > 100 || s->enc > 100 ||
+		s->dec > 100) {
 		c->rejected++;
 		return;
 	}
@@ -83,8 +85,8 @@ static int read_ring(struct nvml *n, struct nvml_card *c, const struct gpu_proc 
 		}
 		free(s);
 		if (code == NVML_INSUFFICIENT_SIZE)
-			c->use_room = count > c->use_room && count < ROWS_MAX ? count
-									       : 2 * c->use_room;
+			c->use_room =
+				count > c->use_room && count < ROWS_MAX ? count : 2 * c->use_room;
 	}
 	c->use_stamp_us = newest;
 	return code;

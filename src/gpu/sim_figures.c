@@ -78,7 +78,8 @@ void sim_figures(struct gpu_card *c, bool is_busy, int64_t now_ms)
 	m[METRIC_POWER] = m[METRIC_POWER_INSTANT] = value_of(power);
 	m[METRIC_ENERGY] = value_of(now_ms / 1000 * (is_busy ? LIMIT_MW * 3 / 4 : IDLE_MW));
 	m[METRIC_FAN] = value_of(temp < 40 ? 0 : 30 + (temp - 40) * 3 / 2);
-	m[METRIC_CLOCK_SM] = value_of(is_busy ? CLOCK_MAX - 165 + wave(now_ms, 5000, phase) / 7 : 210);
+	m[METRIC_CLOCK_SM] =
+		value_of(is_busy ? CLOCK_MAX - 165 + wave(now_ms, 5000, phase) / 7 : 210);
 	m[METRIC_CLOCK_GRAPHICS] = m[METRIC_CLOCK_SM];
 	m[METRIC_CLOCK_MEM] = value_of(is_busy ? MEM_CLOCK_MAX : 405);
 	m[METRIC_PSTATE] = value_of(is_busy ? 2 : 8);

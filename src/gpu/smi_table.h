@@ -39,7 +39,7 @@ enum smi_unit {
 	SMI_COUNT,
 	SMI_LANES, /* "16x" */
 	SMI_KIB_S, /* "50 KB/s" */
-	SMI_MJ,	   /* "123.4 J" */
+	SMI_MJ, /* "123.4 J" */
 	SMI_YESNO,
 	SMI_COMPUTE_MODE,
 };

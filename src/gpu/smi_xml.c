@@ -74,7 +74,8 @@ static const struct alias aliases[] = {
 	{"pci/replay_counter", METRIC_PCIE_REPLAYS, SMI_COUNT},
 	{"ecc_mode/current_ecc", METRIC_ECC_MODE, SMI_SWITCH},
 	{"ecc_mode/pending_ecc", METRIC_ECC_MODE_PENDING, SMI_SWITCH},
-	{"retired_pages/multiple_single_bit_retirement/retired_count", METRIC_RETIRED_CORR, SMI_COUNT},
+	{"retired_pages/multiple_single_bit_retirement/retired_count", METRIC_RETIRED_CORR,
+		SMI_COUNT},
 	{"retired_pages/double_bit_retirement/retired_count", METRIC_RETIRED_UNCORR, SMI_COUNT},
 	{"retired_pages/pending_retirement", METRIC_RETIRED_PENDING, SMI_YESNO},
 	{"retired_pages/pending_blacklist", METRIC_RETIRED_PENDING, SMI_YESNO},
@@ -224,8 +225,7 @@ static void put_identity(struct reader *r, const char *s, size_t n)
 		c->state = GPU_LOST;
 	else if (strcmp(r->path, "product_name") == 0 && smi_absence(s, n) == VALUE_PRESENT)
 		smi_copy(s, n, c->name, sizeof(c->name));
-	else if (strcmp(r->path, "product_architecture") == 0 &&
-		 smi_absence(s, n) == VALUE_PRESENT)
+	else if (strcmp(r->path, "product_architecture") == 0 && smi_absence(s, n) == VALUE_PRESENT)
 		put_arch(c, s, n);
 	else if (strcmp(r->path, "pci/pci_bus_id") == 0 && smi_absence(s, n) == VALUE_PRESENT)
 		smi_copy(s, n, c->bus_id, sizeof(c->bus_id));

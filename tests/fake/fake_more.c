@@ -82,8 +82,7 @@ int nvmlDeviceGetEccMode(struct nvml_device *d, int32_t *now, int32_t *pending)
 
 EXPORT int nvmlDeviceGetTotalEccErrors(
 	struct nvml_device *d, int32_t type, int32_t counter, uint64_t *ret);
-int nvmlDeviceGetTotalEccErrors(
-	struct nvml_device *d, int32_t type, int32_t counter, uint64_t *ret)
+int nvmlDeviceGetTotalEccErrors(struct nvml_device *d, int32_t type, int32_t counter, uint64_t *ret)
 {
 	DEVICE(d);
 	if (!c->ecc)

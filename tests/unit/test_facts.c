@@ -43,11 +43,12 @@ static void cgroups(void **state)
 		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12345678_1234_1234_1234_123456789abc.slice/"
 		 "cri-containerd-" HEX ".scope\n",
 			HEX, "12345678-1234-1234-1234-123456789abc", "", ""},
-		{"4:memory:/kubepods/besteffort/pod12345678-1234-1234-1234-123456789abc/" HEX "\n", HEX,
-			"12345678-1234-1234-1234-123456789abc", "", ""},
-		{"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "", "", "4711.0", "slurmstepd.scope"},
-		{"9:memory:/slurm/uid_1000/job_88/step_batch\n1:name=systemd:/system.slice/slurmd.service\n", "", "",
-			"88.batch", "slurmd.service"},
+		{"4:memory:/kubepods/besteffort/pod12345678-1234-1234-1234-123456789abc/" HEX "\n",
+			HEX, "12345678-1234-1234-1234-123456789abc", "", ""},
+		{"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "", "",
+			"4711.0", "slurmstepd.scope"},
+		{"9:memory:/slurm/uid_1000/job_88/step_batch\n1:name=systemd:/system.slice/slurmd.service\n",
+			"", "", "88.batch", "slurmd.service"},
 		{"0::/\n", "", "", "", ""},
 		{"", "", "", "", ""},
 		{"0::", "", "", "", ""},
@@ -76,9 +77,10 @@ static void item_04_free_huge_pages_are_not_in_use(void **state)
 	struct host_figures h = {0};
 
 	(void)state;
-	host_parse_meminfo("MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:    524288 kB\n"
-			   "SwapTotal: 2048 kB\nSwapFree: 1024 kB\nHugePages_Total:   100\nHugePages_Free:    60\n"
-			   "Hugepagesize:     2048 kB\n",
+	host_parse_meminfo(
+		"MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:    524288 kB\n"
+		"SwapTotal: 2048 kB\nSwapFree: 1024 kB\nHugePages_Total:   100\nHugePages_Free:    60\n"
+		"Hugepagesize:     2048 kB\n",
 		&h);
 	assert_int_equal(h.mem_total_mib.v, 1024);
 	assert_int_equal(h.mem_used_mib.v, 512 - 120);
@@ -167,7 +169,8 @@ static pid_t hostile_child(bool burns)
 	assert_int_equal(pipe(p), 0);
 	pid = fork();
 	if (pid == 0) {
-		char comm[16] = "\x1b]52;c;\xc2\x9b" "\xff\n\xe4\xb8\xad";
+		char comm[16] = "\x1b]52;c;\xc2\x9b"
+				"\xff\n\xe4\xb8\xad";
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		prctl(PR_SET_NAME, comm);

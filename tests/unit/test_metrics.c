@@ -40,9 +40,9 @@ static void put_rows(struct buf *b, int from, int to)
 {
 	buf_puts(b, "\n| key | unit | read | kind | is |\n|---|---|---|---|---|\n");
 	for (int i = from; i < to; i++)
-		buf_printf(b, "| `%s` | %s | %s | %s | %s |\n", metric_info[i].key, metric_info[i].unit,
-			metric_tier_name(metric_info[i].tier), metric_kind_name(metric_info[i].kind),
-			metric_info[i].text);
+		buf_printf(b, "| `%s` | %s | %s | %s | %s |\n", metric_info[i].key,
+			metric_info[i].unit, metric_tier_name(metric_info[i].tier),
+			metric_kind_name(metric_info[i].kind), metric_info[i].text);
 }
 
 static void render(struct buf *b)
@@ -70,7 +70,8 @@ static void page_is_the_table(void **state)
 	render(&want);
 	assert_int_equal(fd_read_file_at(AT_FDCWD, page_path(path), &got, 1 << 20), 0);
 	if (strcmp(buf_str(&want), buf_str(&got)) != 0)
-		fail_msg("docs/metrics.md is stale: SOURCE_ROOT=. build-test/tests/test_metrics --write");
+		fail_msg(
+			"docs/metrics.md is stale: SOURCE_ROOT=. build-test/tests/test_metrics --write");
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -81,16 +82,19 @@ static bool ends_with(const char *s, const char *end)
 /* The unit is in the key: whoever reads JSON needs no table. */
 static void keys_carry_their_units(void **state)
 {
-	static const char *const ends[][2] = {{"MiB", "_mib"}, {"%", "_pct"}, {"C", "_c"}, {"mW", "_mw"}, {"MHz", "_mhz"},
-		{"mJ", "_mj"}, {"KiB/s", "_kib_s"}, {"count", "_count"}, {"bits", "_bits"}, {"ms", "_ms"}};
+	static const char *const ends[][2] = {{"MiB", "_mib"}, {"%", "_pct"}, {"C", "_c"},
+		{"mW", "_mw"}, {"MHz", "_mhz"}, {"mJ", "_mj"}, {"KiB/s", "_kib_s"},
+		{"count", "_count"}, {"bits", "_bits"}, {"ms", "_ms"}};
 
 	(void)state;
 	for (int i = 0; i < METRIC_N; i++) {
 		for (size_t k = 0; k < ARRAY_LEN(ends); k++)
-			if (strcmp(metric_info[i].unit, ends[k][0]) == 0 && !ends_with(metric_info[i].key, ends[k][1]))
+			if (strcmp(metric_info[i].unit, ends[k][0]) == 0 &&
+				!ends_with(metric_info[i].key, ends[k][1]))
 				fail_msg("%s is in %s", metric_info[i].key, ends[k][0]);
 		for (const char *s = metric_info[i].key; *s; s++)
-			assert_true(islower((unsigned char)*s) || isdigit((unsigned char)*s) || *s == '_');
+			assert_true(islower((unsigned char)*s) || isdigit((unsigned char)*s) ||
+				    *s == '_');
 		for (int k = 0; k < i; k++)
 			assert_string_not_equal(metric_info[i].key, metric_info[k].key);
 		assert_null(strchr(metric_info[i].text, '|'));

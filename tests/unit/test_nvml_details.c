@@ -230,8 +230,9 @@ static void tiers_static_once_slow_and_rare_seldom_one_batch(void **state)
 
 static void fields_answer_each_for_itself(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 2\nfield 0 82 err=4\nfield 0 83 77\nfield 1 83 err=999\n"
-					  "field 1 186 err=2\nfield 0 186 err=21\n");
+	struct gpu_backend *b =
+		open_fake("cards 2\nfield 0 82 err=4\nfield 0 83 77\nfield 1 83 err=999\n"
+			  "field 1 186 err=2\nfield 0 186 err=21\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -269,7 +270,8 @@ static void unsupported_is_remembered_by_card_and_field(void **state)
 
 static void item_66_memory_temperature_of_nothing_is_absent(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 1\nfield 0 82 0 type=1\nfield 0 83 0xffffffffffffffff\n");
+	struct gpu_backend *b =
+		open_fake("cards 1\nfield 0 82 0 type=1\nfield 0 83 0xffffffffffffffff\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -283,8 +285,9 @@ static void item_66_memory_temperature_of_nothing_is_absent(void **state)
 /* 2 GiB/s to the card, 1 GiB/s from it; power holds the clocks half of the time. */
 static void item_87_rates_are_differences(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 1\nfield 0 197 5 rate=1073741824\nfield 0 198 9 rate=2147483648\n"
-					  "field 0 74 1 rate=500000000\nfield 0 138 1 rate=4096\nfield 0 139 1\n");
+	struct gpu_backend *b =
+		open_fake("cards 1\nfield 0 197 5 rate=1073741824\nfield 0 198 9 rate=2147483648\n"
+			  "field 0 74 1 rate=500000000\nfield 0 138 1 rate=4096\nfield 0 139 1\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -396,8 +399,9 @@ static void item_72_old_library_has_no_xids(void **state)
 
 static void item_18_instances_are_told_and_are_no_cards(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 name=H100 memory=81920 mig=1\ninstance 0 0\ninstance 0 4\ncard 1 name=A\n"
-					  "proc 0 pid=77 used=100 gi=5\nuse 0 pid=77 sm=50\n");
+	struct gpu_backend *b = open_fake(
+		"card 0 name=H100 memory=81920 mig=1\ninstance 0 0\ninstance 0 4\ncard 1 name=A\n"
+		"proc 0 pid=77 used=100 gi=5\nuse 0 pid=77 sm=50\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -434,9 +438,10 @@ static const struct gpu_proc_more *more_of(const struct gpu_snapshot *s, int32_t
 
 static void items_10_11_12_use_is_joined_with_who_is_there(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 2\nproc 0 pid=101 used=1\nproc 0 pid=102 used=1\nproc 1 pid=101 used=1\n"
-					  "use 0 pid=101 sm=40 mem=30 enc=2 dec=1 after=-900\nuse 0 pid=101 sm=60 mem=35 after=-300\n"
-					  "use 0 pid=999 sm=99\nuse 1 pid=101 sm=7 after=-500\ngarbage 140\n");
+	struct gpu_backend *b = open_fake(
+		"cards 2\nproc 0 pid=101 used=1\nproc 0 pid=102 used=1\nproc 1 pid=101 used=1\n"
+		"use 0 pid=101 sm=40 mem=30 enc=2 dec=1 after=-900\nuse 0 pid=101 sm=60 mem=35 after=-300\n"
+		"use 0 pid=999 sm=99\nuse 1 pid=101 sm=7 after=-500\ngarbage 140\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -456,7 +461,8 @@ static void items_10_11_12_use_is_joined_with_who_is_there(void **state)
 
 static void item_13_last_use_holds_for_a_period(void **state)
 {
-	struct gpu_backend *b = open_fake("cards 1\nproc 0 pid=101 used=1\nuse 0 pid=101 sm=40 after=-100\n");
+	struct gpu_backend *b =
+		open_fake("cards 1\nproc 0 pid=101 used=1\nuse 0 pid=101 sm=40 after=-100\n");
 	struct nvml *n = (struct nvml *)b;
 	struct gpu_snapshot s = details(b);
 
@@ -492,7 +498,8 @@ static void item_14_no_samples_is_no_error_and_unsupported_is_remembered(void **
 
 static void item_41_use_of_the_card_has_three_ways(void **state)
 {
-	struct gpu_backend *b = open_fake("card 0 util=33 memutil=22\nerr nvmlDeviceGetUtilizationRates 3\n");
+	struct gpu_backend *b =
+		open_fake("card 0 util=33 memutil=22\nerr nvmlDeviceGetUtilizationRates 3\n");
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
@@ -500,7 +507,8 @@ static void item_41_use_of_the_card_has_three_ways(void **state)
 	assert_value(M(s, 0, UTIL_MEM), 22);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
-	b = open_fake("card 0 util=34\nerr nvmlDeviceGetUtilizationRates 3\nerr nvmlDeviceGetDynamicPstatesInfo 3\n");
+	b = open_fake(
+		"card 0 util=34\nerr nvmlDeviceGetUtilizationRates 3\nerr nvmlDeviceGetDynamicPstatesInfo 3\n");
 	s = details(b);
 	assert_value(M(s, 0, UTIL_GPU), 34);
 	assert_int_equal(M(s, 0, UTIL_MEM).state, VALUE_UNSUPPORTED);
@@ -516,7 +524,8 @@ static void item_41_use_of_the_card_has_three_ways(void **state)
 
 static void item_40_zeros_of_tegra_are_nothing(void **state)
 {
-	static const char zeros[] = "card 0 name=Orin util=0 memutil=0 temp=0 power=0 limit=0 fan=0 sm=0 mem=0 unified\n";
+	static const char zeros[] =
+		"card 0 name=Orin util=0 memutil=0 temp=0 power=0 limit=0 fan=0 sm=0 mem=0 unified\n";
 	struct gpu_backend *b;
 	struct gpu_snapshot s;
 	CLEANUP(buf_done) struct buf path = {0};
@@ -687,13 +696,16 @@ static void old_process_lists_are_left_out_when_they_may(void **state)
 /* Each of the calls that came with details may fail in each way without harm to the rest. */
 static void item_20_38_any_call_of_details_may_fail(void **state)
 {
-	static const char *const names[] = {"nvmlDeviceGetArchitecture", "nvmlDeviceGetEncoderUtilization",
-		"nvmlDeviceGetMaxClockInfo", "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetFieldValues",
+	static const char *const names[] = {"nvmlDeviceGetArchitecture",
+		"nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetMaxClockInfo",
+		"nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetFieldValues",
 		"nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceGetCurrPcieLinkWidth",
-		"nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetPersistenceMode", "nvmlDeviceGetComputeMode",
-		"nvmlDeviceGetSupportedEventTypes", "nvmlEventSetCreate", "nvmlEventSetWait_v2",
-		"nvmlDeviceRegisterEvents", "nvmlDeviceGetProcessUtilization", "nvmlDeviceGetPcieThroughput",
-		"nvmlDeviceGetAttributes_v2", "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetMigDeviceHandleByIndex"};
+		"nvmlDeviceGetBAR1MemoryInfo", "nvmlDeviceGetPersistenceMode",
+		"nvmlDeviceGetComputeMode", "nvmlDeviceGetSupportedEventTypes",
+		"nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlDeviceRegisterEvents",
+		"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetPcieThroughput",
+		"nvmlDeviceGetAttributes_v2", "nvmlDeviceGetGpuInstanceId",
+		"nvmlDeviceGetMigDeviceHandleByIndex"};
 	static const int codes[] = {3, 4, 6, 13, 17, 25, 999};
 
 	(void)state;
@@ -703,7 +715,8 @@ static void item_20_38_any_call_of_details_may_fail(void **state)
 			struct gpu_backend *b;
 			struct gpu_snapshot s;
 
-			buf_printf(&text, "cards 2\ncard 1 mig=1\ninstance 1 2\nproc 0 pid=1 used=5\nerr %s %d\n",
+			buf_printf(&text,
+				"cards 2\ncard 1 mig=1\ninstance 1 2\nproc 0 pid=1 used=5\nerr %s %d\n",
 				names[i], codes[k]);
 			b = open_fake(buf_str(&text));
 			for (int again = 0; again < 2; again++) {

@@ -11,27 +11,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOSTILE "\x1b]52;c;AAAA\x07 \xc2\x9b" "31m\r\n\xff\xfe\xe4\xb8\xad\xe6\x96\x87\t\"\\\x7f"
+#define HOSTILE \
+	"\x1b]52;c;AAAA\x07 \xc2\x9b" \
+	"31m\r\n\xff\xfe\xe4\xb8\xad\xe6\x96\x87\t\"\\\x7f"
 
 static struct sample make(uint32_t n_procs, const char *text)
 {
 	struct sample s = {.wall_ms = 5, .with_details = true, .has_host = true};
 
-	s.snap = (struct gpu_snapshot){.seq = 1, .has_details = true, .n_cards = 2, .n_procs = n_procs,
-		.n_instances = 1, .source = "nvml", .driver = "550.54.15", .cuda = "12.4", .library = "12.550"};
+	s.snap = (struct gpu_snapshot){.seq = 1,
+		.has_details = true,
+		.n_cards = 2,
+		.n_procs = n_procs,
+		.n_instances = 1,
+		.source = "nvml",
+		.driver = "550.54.15",
+		.cuda = "12.4",
+		.library = "12.550"};
 	s.snap.cards = calloc(2, sizeof(*s.snap.cards));
 	s.snap.procs = calloc(n_procs, sizeof(*s.snap.procs));
 	s.snap.more = calloc(n_procs, sizeof(*s.snap.more));
 	s.snap.instances = calloc(1, sizeof(*s.snap.instances));
 	for (int i = 0; i < METRIC_N; i++) {
 		s.snap.cards[0].m[i] = value_of(i * 7 - 3);
-		s.snap.cards[1].m[i] = value_absent((enum value_state)(i % 2 ? VALUE_ASLEEP : VALUE_NOT_ASKED));
+		s.snap.cards[1].m[i] =
+			value_absent((enum value_state)(i % 2 ? VALUE_ASLEEP : VALUE_NOT_ASKED));
 	}
 	snprintf(s.snap.cards[0].arch, sizeof(s.snap.cards[0].arch), "Hopper");
 	for (uint32_t i = 0; i < n_procs; i++) {
 		struct gpu_proc_more *m = &s.snap.more[i];
 
-		s.snap.procs[i] = (struct gpu_proc){.card = i % 2, .pid = (int32_t)i + 1, .gi = i % 2 ? 0 : 8, .ci = i % 2};
+		s.snap.procs[i] = (struct gpu_proc){
+			.card = i % 2, .pid = (int32_t)i + 1, .gi = i % 2 ? 0 : 8, .ci = i % 2};
 		m->sm_pct = value_of(1);
 		m->mem_pct = value_of(2);
 		m->enc_pct = value_of(3);
@@ -46,12 +57,28 @@ static struct sample make(uint32_t n_procs, const char *text)
 		snprintf(m->slurm_job, sizeof(m->slurm_job), "%.31s", text);
 		snprintf(m->unit, sizeof(m->unit), "%.95s", text);
 	}
-	s.snap.instances[0] = (struct gpu_instance){.card = 1, .gi = 8, .ci = 1, .uuid = "MIG-1", .profile = "1g.10gb",
-		.mem_total_mib = value_of(9), .mem_used_mib = value_of(8), .sm_count = value_absent(VALUE_FORBIDDEN)};
-	s.host = (struct host_figures){.host_name = "n1", .os = "Debian " HOSTILE, .kernel = "6.1", .boot_id = "b",
-		.cores = 64, .cpu_pct = value_absent(VALUE_EMPTY), .mem_total_mib = value_of(1), .mem_used_mib = value_of(2),
-		.swap_total_mib = value_of(3), .swap_used_mib = value_of(4), .load_1m_milli = value_of(5),
-		.load_5m_milli = value_of(6), .load_15m_milli = value_of(7), .uptime_ms = value_of(8)};
+	s.snap.instances[0] = (struct gpu_instance){.card = 1,
+		.gi = 8,
+		.ci = 1,
+		.uuid = "MIG-1",
+		.profile = "1g.10gb",
+		.mem_total_mib = value_of(9),
+		.mem_used_mib = value_of(8),
+		.sm_count = value_absent(VALUE_FORBIDDEN)};
+	s.host = (struct host_figures){.host_name = "n1",
+		.os = "Debian " HOSTILE,
+		.kernel = "6.1",
+		.boot_id = "b",
+		.cores = 64,
+		.cpu_pct = value_absent(VALUE_EMPTY),
+		.mem_total_mib = value_of(1),
+		.mem_used_mib = value_of(2),
+		.swap_total_mib = value_of(3),
+		.swap_used_mib = value_of(4),
+		.load_1m_milli = value_of(5),
+		.load_5m_milli = value_of(6),
+		.load_15m_milli = value_of(7),
+		.uptime_ms = value_of(8)};
 	return s;
 }
 
