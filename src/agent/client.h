@@ -26,6 +26,7 @@
 struct sample_want {
 	int64_t id;
 	uint64_t number; /* the sampler's request that answers it */
+	bool details;
 };
 
 struct client {
@@ -49,7 +50,8 @@ struct client {
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
-	uint64_t seen_number; /* of the last sample it got by watching */
+	bool watches_details;
+	uint64_t seen_number;	  /* of the last sample it got by watching */
 	struct sample_want wants[CLIENT_WANTS_MAX];
 	size_t n_wants;
 };
