@@ -11,11 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char help[] = "usage: gpustow-agent serve [ROOT]   serve this user's jobs and GPUs on this machine\n"
-			   "       gpustow-agent id             print the SHA-256 of this program\n"
-			   "       gpustow-agent version        print its version\n"
-			   "\n"
-			   "It is started by gpustow when it's needed and leaves when it's idle.\n";
+static const char help[] =
+	"usage: gpustow-agent serve [ROOT]   serve this user's jobs and GPUs on this machine\n"
+	"       gpustow-agent id             print the SHA-256 of this program\n"
+	"       gpustow-agent version        print its version\n"
+	"\n"
+	"It is started by gpustow when it's needed and leaves when it's idle.\n";
 
 static int print_id(void)
 {

@@ -27,7 +27,7 @@
 #define PAUSE_MIN_MS 1000
 #define PAUSE_MAX_MS 30000
 #define DYING_MS 2000 /* after SIGKILL; then it's stuck in the kernel and left behind */
-#define STUCK_MAX 4   /* left behind at once; no more are started while they're there */
+#define STUCK_MAX 4 /* left behind at once; no more are started while they're there */
 
 struct answer {
 	uint32_t magic;
