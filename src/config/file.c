@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/sys.h"
@@ -183,6 +184,8 @@ static int replace(const struct file *f, const struct buf *b)
 	if (fd < 0)
 		return -errno;
 	r = write_all(fd, f, b);
+	if (r == 0)
+		r = fault_point("config.before-replace");
 	if (r == 0)
 		r = check_unchanged(f);
 	if (r == 0 && rename(temporary, f->path) < 0)

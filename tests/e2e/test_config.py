@@ -6,13 +6,12 @@ import re
 import signal
 import stat
 import subprocess
-import time
 
 import pexpect
 import pyte
 import pytest
 
-from harness import DEADLINE, program, until
+from harness import DEADLINE, program, stat_of, until
 
 CONFIG = """# Our machines.
 basic:
@@ -207,7 +206,7 @@ def test_mistakes_are_named(world, home):
 def test_flow_style_is_refused_with_the_lines(world, home):
     path = write(home, "servers: [{hostname: a}]\n")
     r = world.ask("add", "--host", "b", code=1)
-    assert "Write by hand:\ngpustow: servers:" in r.err.replace("\r", "") or "  - hostname: b" in r.err
+    assert "line 1: [...] and {...} aren't edited" in r.err and "  - hostname: b\n" in r.err
     assert path.read_text() == "servers: [{hostname: a}]\n"
 
 
@@ -520,24 +519,54 @@ def test_adds_and_removes_at_once(world, home):
     assert names == [f"new{i}" for i in range(8)]
 
 
-def test_an_editor_that_saves_meanwhile_wins_nothing_and_loses_nothing(world, home):
-    """The lock is ours alone; an editor's save between our look and our rename is looked at again."""
+def held_before_replace(world, *args):
+    """A command stopped when the new file lies beside the old one."""
+    r = world.spawn(program(), *args, env={"GPUSTOW_FAULT": "config.before-replace:stop#1"})
+    until(lambda: stat_of(r.pid) and stat_of(r.pid)[0] == "T", why=r.tell)
+    return r
+
+
+def test_an_editor_that_saves_meanwhile_loses_nothing(world, home):
+    """The lock is ours alone: what an editor saves between our look and our rename is looked at again."""
     path = write(home)
-    adds = [world.spawn(program(), "add", "--host", f"h{i}", "--nickname", f"n{i}") for i in range(6)]
-    lines = 0
-    while any(a.process.poll() is None for a in adds):
-        before = path.read_text()
-        if path.read_text() == before and "servers" in before:
-            new = path.with_name("config.yml.editor")
-            new.write_text(before + f"# line {lines}\n")
-            # An editor too looks before it replaces.
-            if path.read_text() == before:
-                new.rename(path)
-                lines += 1
-        time.sleep(0.01)
-    for a in adds:
-        assert a.wait(None) in (0, 1)
-    assert world.ask("ls").out
+    r = held_before_replace(world, "add", "--host", "new")
+    saved = CONFIG.replace("# all of them", "# none of them, on second thoughts")
+    world.write(saved, path)
+    r.kill(signal.SIGCONT).wait(0)
+    text = path.read_text()
+    assert "hostname: new" in text and "on second thoughts" in text
+    assert sorted(os.listdir(home)) == ["config.lock", "config.yml"]
+
+
+def test_the_second_waits_for_the_first(world, home):
+    path = write(home)
+    first = held_before_replace(world, "add", "--host", "first")
+    second = world.spawn(program(), "add", "--host", "second")
+    until(lambda: re.search(r"hostname: second", path.read_text()) is None and second.process.poll() is None)
+    first.kill(signal.SIGCONT).wait(0)
+    second.wait(0)
+    assert path.read_text().index("hostname: first") < path.read_text().index("hostname: second")
+
+
+def test_ctrl_c_while_it_writes(world, home):
+    path = write(home)
+    r = held_before_replace(world, "add", "--host", "new")
+    r.kill(signal.SIGINT)
+    r.kill(signal.SIGCONT)
+    r.wait(-signal.SIGINT)
+    assert "hostname: new" in path.read_text() and sorted(os.listdir(home)) == ["config.lock", "config.yml"]
+
+
+def test_killed_while_it_writes(world, home):
+    path = write(home)
+    r = world.spawn(program(), "add", "--host", "new", env={"GPUSTOW_FAULT": "config.before-replace:kill"})
+    r.wait(-signal.SIGKILL)
+    assert path.read_text() == CONFIG
+    world.ask("add", "--host", "new")
+    assert "hostname: new" in path.read_text()
+    r = world.spawn(program(), "add", "--host", "more", env={"GPUSTOW_FAULT": "config.before-replace:enospc"})
+    r.wait(1)
+    assert "No space left on device" in r.err and "hostname: more" not in path.read_text()
 
 
 def needs_mount(world, home, *options):
