@@ -6,6 +6,7 @@ import re
 import signal
 import stat
 import subprocess
+import time
 
 import pexpect
 import pyte
@@ -519,6 +520,13 @@ def test_adds_and_removes_at_once(world, home):
     assert names == [f"new{i}" for i in range(8)]
 
 
+def has_open(pid, path):
+    try:
+        return str(path) in [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+    except OSError:
+        return False
+
+
 def held_before_replace(world, *args):
     """A command stopped when the new file lies beside the old one."""
     r = world.spawn(program(), *args, env={"GPUSTOW_FAULT": "config.before-replace:stop#1"})
@@ -542,7 +550,9 @@ def test_the_second_waits_for_the_first(world, home):
     path = write(home)
     first = held_before_replace(world, "add", "--host", "first")
     second = world.spawn(program(), "add", "--host", "second")
-    until(lambda: re.search(r"hostname: second", path.read_text()) is None and second.process.poll() is None)
+    for _ in range(3):  # it has the lock's file open, and still has it a while later
+        until(lambda: has_open(second.pid, home / "config.lock"), why=second.tell)
+        time.sleep(0.1)
     first.kill(signal.SIGCONT).wait(0)
     second.wait(0)
     assert path.read_text().index("hostname: first") < path.read_text().index("hostname: second")
