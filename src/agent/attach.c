@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 #define HUNG_MS 3000
@@ -364,7 +365,8 @@ static int open_root(struct root *root, struct err *e)
 
 int attach_run(const char *mark, const char *hash)
 {
-	char own[65], ready[64];
+	char own[65], ready[96];
+	struct utsname machine = {0};
 	struct root root;
 	struct err e = {0};
 	CLEANUP_CLOSE int fd = -1;
@@ -378,7 +380,8 @@ int attach_run(const char *mark, const char *hash)
 		say_line(mark, "FAIL", e.text);
 		return 1;
 	}
-	snprintf(ready, sizeof(ready), "build=%lld", (long long)build);
+	uname(&machine);
+	snprintf(ready, sizeof(ready), "build=%lld cpu=%.32s", (long long)build, machine.machine);
 	if (!say_line(mark, "READY", ready))
 		return 1;
 	self_tidy();

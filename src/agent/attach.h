@@ -3,7 +3,7 @@
  * own, and carries bytes both ways until either side ends. It knows frames only for its one question to the agent.
  *
  *   ""                            an empty line, so that what came before it can't swallow the next
- *   "MARK READY build=N"          frames begin with the next byte; N is the build of the agent that answers
+ *   "MARK READY build=N cpu=C"    frames begin with the next byte; N is the build of the agent that answers
  *   "MARK FAIL <sentence>"        there's no agent to be had here
  */
 #pragma once
