@@ -112,6 +112,7 @@ static int stage_try(struct root *r, struct stage *g)
 	g->fd = openat(r->fd, g->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (g->fd < 0)
 		return errno == ENOENT ? -EAGAIN : -errno;
+	fault_point("claim.before-stage-lock");
 	g->lock_fd = openat(g->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (g->lock_fd < 0)
 		return errno == ENOENT ? -EAGAIN : -errno;

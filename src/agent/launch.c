@@ -225,10 +225,12 @@ static bool decide(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {0};
 	enum admission answer;
 
-	if (j->client ? is_stale(a, j) || is_known(a, j) : !at || !at->wants_start) {
+	if (j->client && (is_stale(a, j) || is_known(a, j)))
+		return true;
+	if (!j->client && (!at || !at->wants_start)) {
 		if (at)
 			at->is_admitting = false;
-		drop_job(a, j);
+		j->is_decided = true;
 		return true;
 	}
 	answer = check(a, at, &j->spec, &refusal);

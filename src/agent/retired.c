@@ -289,7 +289,7 @@ int claim_retire(struct root *r, const struct claim_retire *items, size_t n, str
 		return err_sys(e, code, "cannot write %s/retired", r->path);
 	if (r->retired)
 		catch_up(r->retired);
-	code = fault_point("claim.after-retired-line");
+	fault_point("claim.after-retired-line");
 	for (size_t i = 0; i < n; i++)
 		claim_remove(r, &items[i].name, items[i].token);
 	return 0;

@@ -6,7 +6,8 @@
  *
  * A point is named "<who>.<where>"; tests/fault/ finds them in the sources and has each one passed.
  *
- *   agent/claim.c        claim.before-sync              [e] staged, nothing written yet
+ *   agent/claim.c        claim.before-stage-lock            the stage is open, but not yet ours alone
+ *                        claim.before-sync              [e] staged, nothing written yet
  *                        claim.between-sync-and-rename  [e] durable, not born
  *                        claim.after-rename             [e] born, its name not yet durable; no shim
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim

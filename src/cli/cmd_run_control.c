@@ -157,6 +157,7 @@ static int settle_cancelled(
 
 	config_of(o, &c);
 	c.only_settle = true;
+	c.json = o->json;
 	c.cancel_no = numbers;
 	json_array_foreach(json_object_get(answer, "jobs"), i,
 		row) if (numbers && strstr(text_of(row, "did"), "being stopped"))

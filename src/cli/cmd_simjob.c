@@ -528,8 +528,8 @@ const struct command cmd_simjob = {
 		"from; no real GPU is touched. It ramps up to --vram, holds it, and ends with --exit-code.\n"
 		"\n"
 		"Times are seconds, or have a unit (2m); sizes are MiB, or have a unit (8G).",
-	.examples = "$ gpustow simjob --vram 8G --for 10\n"
-		    "holds 8 GiB on simulated card 0 for ten seconds\n"
+	.examples = "$ gpustow simjob --vram 8G --for 2\n"
+		    "holds 8 GiB on simulated card 0 for two seconds\n"
 		    "$ gpustow simjob --vram 2000 --oom-once first-time\n"
 		    "fails for lack of memory the first time, works from then on",
 	.options = options,

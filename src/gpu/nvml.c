@@ -66,7 +66,8 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 	char text[96] = "";
 	int code;
 
-	*c = (struct nvml_card){.index = (int32_t)i, .numa = -1, .is_blind = n->is_wsl};
+	*c = (struct nvml_card){
+		.index = (int32_t)i, .numa = -1, .mig_mode = -1, .is_blind = n->is_wsl};
 	code = n->lib.fn.by_index(i, &c->handle);
 	if (code != NVML_OK || c->handle == NULL) {
 		c->handle = NULL;
@@ -228,7 +229,6 @@ static int start(struct nvml *n, struct err *e)
 		if (r < 0)
 			return r;
 		memset(n->first_variant, 0, sizeof(n->first_variant));
-		memset(n->list_gone, 0, sizeof(n->list_gone));
 		n->has_wide_processes = nvml_lib_has_wide_processes(&n->lib);
 	}
 	code = n->lib.fn.init();

@@ -35,6 +35,7 @@ struct nvml_card {
 	struct value slow[METRIC_N];
 	int64_t slow_ms; /* when the slow tier was read; 0 never */
 	bool list_gone[LIST_N];
+	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
 };
 
@@ -51,8 +52,7 @@ struct nvml {
 	int64_t restart_ms; /* not before */
 	int64_t restart_pause_ms; /* doubles while cards stay lost */
 	int64_t count_ms; /* when to count again */
-	int first_variant[LIST_N];
-	bool list_gone[LIST_N]; /* the library has no such list */
+	int first_variant[LIST_N]; /* LIST_VARIANTS: the library has no such list */
 	bool has_wide_processes;
 	bool is_wsl; /* where no memory is ever named for a process */
 };

@@ -192,6 +192,19 @@ static struct value read_metric(struct nvml *n, struct nvml_card *c, const struc
 	return why;
 }
 
+/* What a card cut into instances doesn't support, the same card in one piece does, and the other way round. */
+static void note_mig_mode(struct nvml_card *c, struct value mode)
+{
+	if (!value_is_present(mode) || mode.v == c->mig_mode)
+		return;
+	if (c->mig_mode >= 0) {
+		memset(c->gone, 0, sizeof(c->gone));
+		memset(c->list_gone, 0, sizeof(c->list_gone));
+		c->slow_ms = 0;
+	}
+	c->mig_mode = mode.v;
+}
+
 static void sample_metrics(
 	struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
 {
@@ -210,6 +223,7 @@ static void sample_metrics(
 	}
 	if (is_due)
 		c->slow_ms = now_ms;
+	note_mig_mode(c, c->slow[METRIC_MIG_MODE]);
 }
 
 static int64_t mib_up(uint64_t bytes)

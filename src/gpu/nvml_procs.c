@@ -155,8 +155,8 @@ static struct raw_row row_at(const struct raw_list *l, uint32_t i)
 
 static struct value used_of(uint64_t bytes)
 {
-	/* The "not available" mark, and what no card has: 2^44 MiB has been seen on screens. */
-	if (bytes == NVML_ABSENT_U64 || bytes / MIB > INT32_MAX)
+	/* All bits one is "not available"; as a figure it's 2^44 MiB, which has been seen on screens. */
+	if (bytes / MIB > INT32_MAX)
 		return value_absent(VALUE_UNSUPPORTED);
 	return value_of((int64_t)(bytes / MIB + (bytes % MIB != 0)));
 }
@@ -262,9 +262,7 @@ static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list
 	}
 	if (nvml_card_drop(n, c, code))
 		return false;
-	if (n->first_variant[list] == LIST_VARIANTS)
-		n->list_gone[list] = true;
-	else if (nvml_code_is_permanent(code) && !has_mig)
+	if (nvml_code_is_permanent(code) && !has_mig)
 		c->list_gone[list] = true;
 	if (!has_mig)
 		return false;
@@ -280,7 +278,7 @@ void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, boo
 	bool has_compute = false;
 
 	for (enum nvml_list list = 0; list < LIST_N && c->handle != NULL; list++) {
-		bool ok = !n->list_gone[list] && !c->list_gone[list] &&
+		bool ok = !c->list_gone[list] &&
 			  sample_list(n, c, list, position, has_mig, from, rows);
 
 		has_compute |= ok && list == LIST_COMPUTE;

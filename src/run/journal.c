@@ -357,6 +357,22 @@ uint64_t journal_incarnation(const struct journal *j)
 	return j->incarnation;
 }
 
+void journal_set_sim(struct journal *j, const char *cards, const char *dir)
+{
+	j->sim = cards && *cards ? journal_keep(j, cards) : NULL;
+	j->sim_dir = j->sim && dir && *dir ? journal_keep(j, dir) : NULL;
+}
+
+const char *journal_sim(const struct journal *j)
+{
+	return j->sim ? j->sim : "";
+}
+
+const char *journal_sim_dir(const struct journal *j)
+{
+	return j->sim_dir ? j->sim_dir : "";
+}
+
 uint64_t journal_highest_no(const struct journal *j)
 {
 	return j->highest_no;

@@ -5,7 +5,7 @@
  *
  * Our records (gpusched 0.4.0 skips lines without "key", and takes an unknown event as "seen nothing new"):
  *   {"event":"queue","version":1,"queue":ID,"incarnation":N,"time":T}       once, the first of ours; no "key"
- *   {"event":"epoch","epoch":N,"time":T}                                     each start of a scheduler
+ *   {"event":"epoch","epoch":N,"sim":CARDS,"sim_dir":DIR,"time":T}           each start of a scheduler; sim only on simulated cards
  *   {"key":K,"event":"bind","attempt":A,"token":ID,"root_id":ID,"machine_key":..,"boot_id":..,"gpus":[0],"uuids":[..],"vram":D|null,"log":PATH,"log_offset":N,"time":T}
  *   {"key":K,"event":"unbind","attempt":A,"why":TEXT}                        it never started; the number isn't used again
  *   "started" gains "attempt","pid","start_ticks","boot_id","time"; "done" and "oom" gain "attempt","seconds","time","how","log"
@@ -86,6 +86,13 @@ size_t journal_skipped(const struct journal *j);
 
 const char *journal_queue(const struct journal *j);   /* "" before the first "queue" record */
 uint64_t journal_epoch(const struct journal *j);
+/*
+ * The simulated cards of the last epoch and their directory: they are a machine of their own, and who comes later without
+ * --sim has to find it. "" on real cards. Set before journal_open_append, which otherwise repeats what was there.
+ */
+const char *journal_sim(const struct journal *j);
+const char *journal_sim_dir(const struct journal *j);
+void journal_set_sim(struct journal *j, const char *cards, const char *dir);
 uint64_t journal_incarnation(const struct journal *j);
 uint64_t journal_highest_no(const struct journal *j);
 size_t journal_count(const struct journal *j);

@@ -325,6 +325,10 @@ static void put_start_records(struct journal *j)
 		buf_clear(&b);
 	}
 	buf_printf(&b, "{\"event\": \"epoch\", \"epoch\": %" PRIu64, j->epoch + 1);
+	if (j->sim)
+		put_member(&b, "sim", j->sim);
+	if (j->sim_dir)
+		put_member(&b, "sim_dir", j->sim_dir);
 	put_time(&b);
 	close_record(j, &b);
 }

@@ -244,6 +244,7 @@ static bool fold_keyless(struct journal *j, const json_t *o)
 		return false;
 	if ((uint64_t)epoch > j->epoch)
 		j->epoch = (uint64_t)epoch;
+	journal_set_sim(j, str_of(o, "sim"), str_of(o, "sim_dir"));
 	return true;
 }
 

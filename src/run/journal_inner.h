@@ -33,6 +33,7 @@ struct journal {
 	size_t skipped;
 	char queue[ID_LEN];
 	uint64_t epoch, incarnation, highest_no;
+	const char *sim, *sim_dir; /* of the last epoch, kept; NULL none */
 	int64_t size; /* of the file, as far as it's known to be good */
 	bool has_tail; /* past `size` there may be the rest of a failed write */
 	bool is_unsynced;

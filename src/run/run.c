@@ -12,7 +12,9 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/sys.h"
 #include "base/text.h"
+#include "gpu/sim_spec.h"
 #include "run/view.h"
 
 #include <fcntl.h>
@@ -165,8 +167,12 @@ static void finish(struct run *r)
 
 static void look_for_end(struct run *r)
 {
-	if (r->said_journal || (!r->is_observed && !r->is_stopping) || is_busy(r))
+	if (r->said_journal || (!r->is_observed && !r->is_stopping))
 		return;
+	if (is_busy(r)) {
+		r->said_drained = false;
+		return;
+	}
 	if (r->is_stopping) {
 		run_end(r, 128 + r->signal);
 	} else if (r->is_draining) {
@@ -308,7 +314,7 @@ static int begin_fresh(struct run *r, struct err *e)
 	for (size_t i = 0; i < journal_count(r->journal); i++) {
 		const struct job_record *rec = journal_at(r->journal, i);
 
-		if (rec->status == JOB_RUNNING)
+		if (rec->status == JOB_RUNNING && (rec->is_bound || run_flight_lives(r, rec)))
 			return err_set(e, -EBUSY,
 				"--fresh: job %" PRIu64
 				" of the previous run may still be running (%s); run without --fresh to take it over, or stop "
@@ -334,12 +340,37 @@ int run_load_journal(struct run *r, struct err *e)
 	return 0;
 }
 
+/* Simulated cards are a machine of their own: which one, the environment says to a run, and the journal to who comes after. */
+static int settle_on_node(struct run *r, struct err *e)
+{
+	const char *cards = getenv("GPUSTOW_SIM");
+	char dir[4096] = "";
+	int code = 0;
+
+	if (!r->config->only_settle) {
+		code = cards && *cards ? sim_dir(dir, sizeof(dir), e) : 0;
+		journal_set_sim(r->journal, cards, dir);
+	} else if (!*journal_sim(r->journal)) {
+		unsetenv("GPUSTOW_SIM");
+	} else if (setenv("GPUSTOW_SIM", journal_sim(r->journal), 1) < 0 ||
+		   setenv("GPUSTOW_SIM_DIR", journal_sim_dir(r->journal), 1) < 0) {
+		code = err_sys(e, -errno, "cannot set the environment");
+	}
+	return code;
+}
+
 static int open_journal(struct run *r, struct err *e)
 {
-	int code = journal_load(r->dirfd, &r->journal, e);
+	struct sys_stat st;
+	int code;
 
+	if (!sys_stat_at(r->dirfd, "journal.jsonl", AT_SYMLINK_NOFOLLOW, &st))
+		r->journal_wall_ms = st.mtime_ns / 1000000;
+	code = journal_load(r->dirfd, &r->journal, e);
 	if (!code && r->config->fresh)
 		code = begin_fresh(r, e);
+	if (!code)
+		code = settle_on_node(r, e);
 	if (!code && journal_skipped(r->journal))
 		run_warn(r, "%zu line%s of the journal can't be read and %s left aside",
 			journal_skipped(r->journal), journal_skipped(r->journal) == 1 ? "" : "s",
@@ -556,7 +587,7 @@ int run_main(const struct run_config *c, struct err *e)
 		run_node_send_acks(&r);
 		if (r.dirfd >= 0)
 			run_board_write(&r);
-		if (c->json)
+		if (c->json && !c->only_settle)
 			print_results(&r);
 		code = r.exit_code;
 		if (code < 0 && e)

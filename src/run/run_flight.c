@@ -4,13 +4,20 @@
  */
 #include "run/state.h"
 
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "proc/proc.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#define CLOCK_SLACK_MS 2000
+#define JOURNAL_COMMAND_LOOK (1024 * 1024)
 
 static bool group_lives(int64_t pgid)
 {
@@ -22,25 +29,71 @@ static bool group_lives(int64_t pgid)
 	return proc_read_stat((pid_t)pgid, &st) < 0 || st.state != 'Z';
 }
 
+/* Is that what gpusched started for this command? A shell that replaced itself by the command can't be told. */
+static bool runs_command(pid_t pid, const char *command)
+{
+	static const char shell[] = "/bin/sh\0-c"; /* its NUL counts */
+	CLEANUP(buf_done) struct buf line = {0};
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/cmdline", (int)pid);
+
+	return command && !fd_read_file_at(AT_FDCWD, path, &line, JOURNAL_COMMAND_LOOK) &&
+	       line.len > sizeof(shell) && !memcmp(line.data, shell, sizeof(shell)) &&
+	       !strcmp(line.data + sizeof(shell), command);
+}
+
+/* The number was given to somebody else since: he began after the journal's last word (W6). */
+static bool is_somebody_else(const struct run *r, const struct job_record *rec)
+{
+	struct proc_stat st;
+	int64_t hz = sysconf(_SC_CLK_TCK), began;
+
+	if (proc_read_stat((pid_t)rec->pgid, &st) < 0)
+		return false;
+	began = clock_wall_ms() - clock_boot_ms() + (int64_t)st.start_ticks * 1000 / hz;
+	return began > r->journal_wall_ms + CLOCK_SLACK_MS &&
+	       !runs_command((pid_t)rec->pgid, rec->command);
+}
+
+bool run_flight_lives(const struct run *r, const struct job_record *rec)
+{
+	return group_lives(rec->pgid) && !is_somebody_else(r, rec);
+}
+
+/* A second time, and for good, when its grace is over. */
+static void press_orphan(struct run *r, struct run_job *j)
+{
+	if (!j->orphan_kill_ms)
+		return;
+	run_wake_in(r, 100);
+	if (clock_boot_ms() < j->orphan_kill_ms || j->orphan_kill_ms == INT64_MAX)
+		return;
+	run_warn(r, "job %" PRIu64 " did not exit after SIGTERM — SIGKILL", j->rec->no);
+	kill((pid_t)-j->rec->pgid, SIGKILL);
+	j->orphan_kill_ms = INT64_MAX;
+}
+
 /* A "started" of gpusched's own, or of a bind whose record is lost: only its group can be looked at. */
 static void look_at_orphan(struct run *r, struct run_job *j)
 {
-	if (group_lives(j->rec->pgid)) {
-		if (j->phase != PHASE_ORPHAN)
+	if (run_flight_lives(r, j->rec)) {
+		if (!j->said_orphan)
 			run_warn(r,
 				"job %" PRIu64
 				" is still running as an ORPHAN of a previous scheduler (pgid %" PRId64
 				") — not re-dispatching. Its exit code is unrecoverable; wait for it or kill it: kill -TERM -%" PRId64,
 				j->rec->no, j->rec->pgid, j->rec->pgid);
-		j->phase = PHASE_ORPHAN;
+		j->said_orphan = true;
+		press_orphan(r, j);
 		return;
 	}
 	j->phase = PHASE_IDLE;
+	j->orphan_kill_ms = 0;
 	journal_interrupted(r->journal, j->rec);
-	run_say(r,
-		"job %" PRIu64
-		" was interrupted mid-run by a previous scheduler's death — re-queuing",
-		j->rec->no);
+	if (!j->cancel)
+		run_say(r,
+			"job %" PRIu64
+			" was interrupted mid-run by a previous scheduler's death — re-queuing",
+			j->rec->no);
 	j->waiting_since_ms = clock_boot_ms();
 	run_wake(r);
 }

@@ -238,6 +238,9 @@ void run_jobs_reread(struct run *r)
 		&r->file, clock_boot_ms(), (int64_t)(r->config->poll_s * 1000), &bytes, &n, &e);
 	if (result == WATCH_FAILED)
 		keep_previous(r, e.text);
+	else if (r->has_file_error)
+		set_text(&r->file_error, NULL);
+	r->has_file_error = result == WATCH_FAILED;
 	if (result != WATCH_NEW)
 		return;
 	jobsfile_parse(bytes, n, journal_highest_no(r->journal), &f);

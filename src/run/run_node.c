@@ -211,6 +211,9 @@ void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64
 {
 	if (j->phase == PHASE_ORPHAN) {
 		kill((pid_t)-j->rec->pgid, SIGTERM);
+		if (!j->orphan_kill_ms)
+			j->orphan_kill_ms = clock_boot_ms() + grace_ms;
+		run_wake_in(r, 100);
 		return;
 	}
 	if (!j->attempt)
@@ -223,6 +226,21 @@ void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64
 	r->board_is_old = true;
 }
 
+/* A person gives up an attempt of which nobody knows what became (protocol.md 5). */
+static void give_up(struct run *r, struct run_job *j)
+{
+	run_warn(r, "job %" PRIu64 ": attempt %u is given up", j->rec->no, j->rec->attempt);
+	journal_interrupted(r->journal, j->rec);
+	run_attempt_free(j);
+	j->phase = PHASE_IDLE;
+	run_settle_cancelled_before_start(r, j);
+}
+
+static bool was_told_of_cancel(const struct run_job *j)
+{
+	return j->attempt ? j->attempt->said_cancel : j->orphan_kill_ms != 0;
+}
+
 void run_node_cancels(struct run *r)
 {
 	for (size_t i = 0; i < r->n_jobs; i++) {
@@ -232,12 +250,12 @@ void run_node_cancels(struct run *r)
 			continue;
 		if (run_job_is_pending(j)) {
 			run_settle_cancelled_before_start(r, j);
-		} else if (j->phase != PHASE_IDLE && j->phase != PHASE_UNKNOWN &&
-			   (!j->attempt || !j->attempt->said_cancel)) {
+		} else if (j->phase == PHASE_UNKNOWN) {
+			if (r->is_observed)
+				give_up(r, j);
+		} else if (j->phase != PHASE_IDLE && !was_told_of_cancel(j)) {
 			if (j->attempt)
 				j->attempt->said_cancel = true;
-			else
-				j->cancel = false;
 			run_warn(r,
 				"job %" PRIu64 " CANCELLED by user — SIGTERM to its process group",
 				j->rec->no);

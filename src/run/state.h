@@ -30,7 +30,14 @@
 
 #define RUN_TEXTS 8
 
-enum run_phase { PHASE_IDLE, PHASE_SENT, PHASE_CLAIMED, PHASE_STARTED, PHASE_UNKNOWN, PHASE_ORPHAN };
+enum run_phase {
+	PHASE_IDLE,
+	PHASE_SENT,
+	PHASE_CLAIMED,
+	PHASE_STARTED,
+	PHASE_UNKNOWN,
+	PHASE_ORPHAN
+};
 
 struct run_use {
 	int32_t gpu;
@@ -85,8 +92,11 @@ struct run_job {
 	uint32_t never_n;
 	uint64_t never_seq;
 	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
+	/* An orphan of gpusched's. */
+	bool said_orphan;
+	int64_t orphan_kill_ms; /* it got SIGTERM; SIGKILL from then on. 0: neither */
 	struct run_attempt *attempt; /* NULL while IDLE */
-	struct run_result *result;   /* NULL: none in this run */
+	struct run_result *result; /* NULL: none in this run */
 };
 
 struct run_ack {
@@ -98,22 +108,23 @@ struct run {
 	const struct run_config *config;
 	struct event_base *base;
 	int dirfd, lock_fd; /* the log directory, and its lock */
-	char *log_dir;	    /* absolute */
+	char *log_dir; /* absolute */
 	char *cwd;
 	struct journal *journal;
+	int64_t journal_wall_ms; /* when a scheduler before us wrote it last */
 	struct watchfile file;
-	bool has_file_error;
+	bool has_file_error; /* it could not be read at the last look */
 	char *file_error; /* the last one said; NULL after a good read */
 	struct link *link;
 	struct link_hello hello;
 	bool is_observed; /* what was in flight has been asked about since the link came up */
-	json_t *env;	  /* the environment every job gets */
+	json_t *env; /* the environment every job gets */
 
 	struct run_job **jobs; /* all that matter, owned */
 	size_t n_jobs, cap_jobs;
 	struct run_job **lines; /* those in the file, in its order */
 	size_t n_lines;
-	uint64_t finished;	/* results so far */
+	uint64_t finished; /* results so far */
 
 	struct sample sample;
 	bool has_sample;
@@ -163,15 +174,19 @@ int run_load_journal(struct run *r, struct err *e);
 void run_say(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void run_warn(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void run_flush(struct run *r);
-const char *run_text(struct run *r, const char *s); /* cleaned for a terminal; valid for the next RUN_TEXTS - 1 calls */
-const char *run_gpus_text(struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
+const char *run_text(struct run *r,
+	const char *s); /* cleaned for a terminal; valid for the next RUN_TEXTS - 1 calls */
+const char *run_gpus_text(
+	struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
 
 /* run_jobs.c: the file's lines and the journal's keys become run_jobs */
-int run_jobs_read_first(struct run *r, struct err *e); /* -EINVAL: errors in the file, all of them in *e */
+int run_jobs_read_first(
+	struct run *r, struct err *e); /* -EINVAL: errors in the file, all of them in *e */
 void run_jobs_reread(struct run *r);
 struct run_job *run_job_of(struct run *r, struct job_record *rec);
 struct run_job *run_job_find(struct run *r, const char *word); /* number or name */
-struct run_job *run_job_attempt(struct run *r, uint64_t job, uint32_t attempt); /* in flight with that attempt, else NULL */
+struct run_job *run_job_attempt(
+	struct run *r, uint64_t job, uint32_t attempt); /* in flight with that attempt, else NULL */
 bool run_job_is_pending(const struct run_job *j);
 int64_t run_job_declared(const struct run_job *j); /* of the next attempt, a bump counted */
 void run_jobs_free(struct run *r);
@@ -190,7 +205,8 @@ void run_node_add_ack(struct run *r, uint64_t job, uint32_t attempt);
 void run_node_cancels(struct run *r);
 void run_node_ended(struct run *r, const json_t *msg); /* has job, attempt, end */
 void run_node_undo_bind(struct run *r, struct run_job *j, const char *why);
-void run_node_mark_started(struct run *r, struct run_job *j, int64_t pid, int64_t ticks, int64_t wall_ms);
+void run_node_mark_started(
+	struct run *r, struct run_job *j, int64_t pid, int64_t ticks, int64_t wall_ms);
 void run_node_say_start(struct run *r, struct run_job *j);
 const char *run_text_in(const json_t *msg, const char *key, const char *otherwise);
 
@@ -199,6 +215,8 @@ void run_flight_up(void *arg, const struct link_hello *hello);
 void run_flight_down(void *arg, const char *why);
 void run_flight_observed(struct run *r, const json_t *msg);
 void run_flight_time(struct run *r); /* time-outs said, orphans looked at */
+bool run_flight_lives(const struct run *r,
+	const struct job_record *rec); /* the group of gpusched's "started" record */
 
 /* run_settle.c: ends */
 void run_settle(struct run *r, struct run_job *j, const struct attempt_end *end, size_t survivors);

@@ -77,10 +77,11 @@ int64_t budget_foreign(int64_t used_mib, int64_t own_held_mib, int64_t foreign_p
 
 int64_t card_free(const struct card_room *c)
 {
-	int64_t taken = add_clamped(add_clamped(c->foreign_mib, c->budgets_mib),
-		add_clamped(c->promised_mib, c->headroom_mib));
+	/* Exact: a sum cut off at the end of the range could make room where there's none. */
+	__int128 left = (__int128)c->total_mib - c->foreign_mib - c->budgets_mib - c->promised_mib -
+			c->headroom_mib;
 
-	return sub_clamped(c->total_mib, taken);
+	return left > INT64_MAX ? INT64_MAX : left < INT64_MIN ? INT64_MIN : (int64_t)left;
 }
 
 /* The whole card: nobody of ours on it, and what strangers hold or were promised is below the threshold. */
@@ -106,7 +107,7 @@ enum fit card_fits(const struct card_room *c, const struct card_need *n)
 	if (n->max_jobs_per_card > 0 && c->n_ours >= n->max_jobs_per_card)
 		return FIT_JOBS_LIMIT;
 
-	int64_t need = add_clamped(n->declared_mib, n->margin_mib), room = card_free(c);
+	int64_t need = add_clamped(n->declared_mib, max_of(n->margin_mib, 0)), room = card_free(c);
 	if (room >= need)
 		return FIT_YES;
 	return add_clamped(room, c->promised_mib) >= need ? FIT_PROMISED : FIT_MEMORY;

@@ -16,12 +16,21 @@ enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j)
 	return j->exclusive || s->policy->exclusive ? ALONE : SHARE;
 }
 
+/* A negative margin would promise what isn't there: it counts as none, as in card_fits. */
+static int64_t margin_of(const struct plan_policy *p)
+{
+	return p->margin_mib > 0 ? mib_clamp(p->margin_mib) : 0;
+}
+
 int64_t job_need(const struct plan_state *s, const struct plan_job *j)
 {
 	if (j->declared_mib < 0)
 		return 0;
-	int64_t need = mib_clamp(mib_clamp(j->declared_mib) + mib_clamp(s->policy->margin_mib));
-	return need > 0 ? need : 0;
+	int64_t need = mib_clamp(j->declared_mib) + margin_of(s->policy);
+	/* Beyond all bounds fits nowhere, however large a card says it is. */
+	if (need > MIB_MAX || j->declared_mib > MIB_MAX)
+		return MIB_MAX + 1;
+	return need;
 }
 
 bool job_is_pinned(const struct plan_job *j)
@@ -58,7 +67,7 @@ static int64_t card_kept_limit(const struct plan_state *s, const struct guard *g
 	if (p->max_jobs_per_card > 0 && s->n_companions[c] + 2 > p->max_jobs_per_card)
 		return NO_ROOM;
 	return room_when_ours_ended(&s->rooms[c]) - s->companions_mib[c] - g->need_mib +
-	       mib_clamp(p->margin_mib);
+	       margin_of(p);
 }
 
 static void card_refresh(struct plan_state *s, struct node_state *n, uint32_t i)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GPUSTOW_BUILD", ROOT / "build-test")).resolve()
-LINES_LIMIT = 400
 DEADLINE = float(os.environ.get("GPUSTOW_TEST_DEADLINE", "30"))  # for one condition, on a busy machine
 MARK = "GPUSTOW_E2E"
 
@@ -198,7 +197,11 @@ class World:
         """Starts a scheduler on the jobs file."""
         argv = [program(name)] + ([] if name == "gpusched" else ["run"])
         argv += (["--sim", sim] if sim else []) + (["--poll", poll] if poll else []) + list(args)
-        return self.spawn(*argv, *([self.file] if file else []), env=env, **popen)
+        s = self.spawn(*argv, *([self.file] if file else []), env=env, **popen)
+        if "stdout" not in popen:
+            # From its first line on it holds the lock and answers the second terminal.
+            until(lambda: s.out or s.process.poll() is not None, why=s.tell)
+        return s
 
     def finish(self, *args, code=0, **more):
         """Runs the jobs file to the end."""

@@ -3,7 +3,9 @@ from harness import note, simjob, until, wait_for
 
 
 def cards_used(world):
-    return world.ask_json("run", "status", "--json")["cards"][0]["used_mib"]
+    """What the scheduler of this world believes card 0 to hold; None before it knows."""
+    cards = world.ask_json("run", "status", "--json")["cards"]
+    return cards[0]["used_mib"] if cards else None
 
 
 def test_L1_an_appended_line_is_taken_up(world):

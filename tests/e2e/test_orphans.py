@@ -103,7 +103,7 @@ def test_K1_an_orphan_of_gpusched_is_not_started_again(world):
     r.sees("job 2 finished")
     assert world.judge() == ["b"] and r.process.poll() is None
     # K2: once it's gone, the job waits again.
-    os.kill(o.pid, signal.SIGKILL)
+    os.killpg(o.pid, signal.SIGKILL)
     o.process.wait()
     r.sees("job 1 was interrupted mid-run by a previous scheduler's death — re-queuing")
     r.wait()
@@ -138,7 +138,8 @@ def test_X12_a_reused_number_is_no_orphan(world):
     world.jobs("[vram=1G] " + command)
     world.finish()
     assert world.judge() == ["again"] and is_alive(o.pid)
-    o.process.kill()
+    os.killpg(o.pid, signal.SIGKILL)
+    o.process.wait()
 
 
 def test_X12_a_zombie_is_no_orphan(world):

@@ -3,12 +3,9 @@
  * handle, or one of a card that was reported lost, aborts, and so does a structure with a wrong version word.
  * FAKE_OLD: a library of 2018 (un-suffixed lists of 16 bytes). FAKE_535: 32-byte elements, as in 535.43 to 535.86.
  */
-#include "scenario.h"
-
-#include "gpu/nvml_abi.h"
+#include "fake.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
 #define MAGIC 0x6e766d6cu
-#define MIB (UINT64_C(1024) * 1024)
-
-struct nvml_device {
-	uint32_t magic;
-	int card;
-	int instance; /* -1: the whole card */
-	int generation;
-	int64_t opened_ms;
-	bool is_dead;
-};
-
 #define HANDLES_MAX 16384
 
 static int inits, generation;
@@ -91,7 +76,7 @@ static bool is_lost(const struct fake_card *c, int64_t now)
 	return c->lost_from >= 0 && now >= c->lost_from && now < c->lost_to;
 }
 
-static int begin_device(const char *call, struct nvml_device *d, struct fake_card **ret)
+int fake_begin_device(const char *call, struct nvml_device *d, struct fake_card **ret)
 {
 	struct fake_scenario *s = fake_scenario();
 	int code;
@@ -118,14 +103,8 @@ static int begin_device(const char *call, struct nvml_device *d, struct fake_car
 	return code;
 }
 
-#define DEVICE(d) \
-	struct fake_card *c; \
-	int code = begin_device(__func__, d, &c); \
-	if (code != NVML_OK) \
-	return code
-
 /* The same handle for the same thing as long as it's good, as in the real library. */
-static int open_handle(int card, int instance, struct nvml_device **ret)
+int fake_open_handle(int card, int instance, struct nvml_device **ret)
 {
 	for (int i = 0; i < n_handles; i++) {
 		struct nvml_device *d = &handles[i];
@@ -147,7 +126,7 @@ static int open_handle(int card, int instance, struct nvml_device **ret)
 	return NVML_OK;
 }
 
-static int text_out(const char *from, char *to, uint32_t size)
+int fake_text_out(const char *from, char *to, uint32_t size)
 {
 	if (strlen(from) >= size)
 		return NVML_INSUFFICIENT_SIZE;
@@ -201,7 +180,7 @@ int nvmlSystemGetDriverVersion(char *text, uint32_t size)
 {
 	int code = begin(__func__, -1);
 
-	return code != NVML_OK ? code : text_out(fake_scenario()->driver, text, size);
+	return code != NVML_OK ? code : fake_text_out(fake_scenario()->driver, text, size);
 }
 
 EXPORT int nvmlSystemGetNVMLVersion(char *text, uint32_t size);
@@ -209,7 +188,7 @@ int nvmlSystemGetNVMLVersion(char *text, uint32_t size)
 {
 	int code = begin(__func__, -1);
 
-	return code != NVML_OK ? code : text_out(fake_scenario()->nvml, text, size);
+	return code != NVML_OK ? code : fake_text_out(fake_scenario()->nvml, text, size);
 }
 
 EXPORT int nvmlSystemGetCudaDriverVersion(int32_t *version);
@@ -274,7 +253,7 @@ static int by_index(const char *call, uint32_t i, struct nvml_device **ret)
 		return NVML_INVALID_ARGUMENT;
 	if (is_lost(&s->cards[i], fake_now_ms()))
 		return NVML_GPU_IS_LOST;
-	return code != NVML_OK ? code : open_handle((int)i, -1, ret);
+	return code != NVML_OK ? code : fake_open_handle((int)i, -1, ret);
 }
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(uint32_t i, struct nvml_device **ret);
@@ -329,17 +308,17 @@ EXPORT int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size)
 {
 	DEVICE(d);
-	return text_out(c->uuid, text, size);
+	return fake_text_out(c->uuid, text, size);
 }
 
 EXPORT int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size)
 {
 	DEVICE(d);
-	return text_out(c->name, text, size);
+	return fake_text_out(c->name, text, size);
 }
 
-static void pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long)
+void fake_pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long)
 {
 	unsigned long domain = strtoul(c->bus, NULL, 16);
 
@@ -356,7 +335,7 @@ EXPORT int nvmlDeviceGetPciInfo_v2(struct nvml_device *d, struct nvml_pci *ret);
 int nvmlDeviceGetPciInfo_v2(struct nvml_device *d, struct nvml_pci *ret)
 {
 	DEVICE(d);
-	pci_of(c, ret, false);
+	fake_pci_of(c, ret, false);
 	return NVML_OK;
 }
 
@@ -364,372 +343,6 @@ EXPORT int nvmlDeviceGetPciInfo(struct nvml_device *d, struct nvml_pci *ret);
 int nvmlDeviceGetPciInfo(struct nvml_device *d, struct nvml_pci *ret)
 {
 	DEVICE(d);
-	pci_of(c, ret, false);
+	fake_pci_of(c, ret, false);
 	return NVML_OK;
 }
-
-/* Figures */
-
-static int all_procs(
-	const struct nvml_device *d, const struct fake_card *c, int kind, struct fake_proc *out)
-{
-	struct fake_scenario *s = fake_scenario();
-	int n = 0;
-
-	for (int i = 0; i < s->n_procs; i++) {
-		if (s->procs[i].card == d->card && (s->procs[i].kind & kind) &&
-			(d->instance < 0 || s->procs[i].gi == d->instance + 1))
-			out[n++] = s->procs[i];
-	}
-	if ((kind & FAKE_C) && d->instance < 0)
-		n += fake_sim_procs(d->card, c->uuid, out + n, FAKE_PROCS);
-	return n;
-}
-
-static uint64_t used_of(const struct nvml_device *d, const struct fake_card *c)
-{
-	static struct fake_proc procs[2 * FAKE_PROCS];
-	int n = all_procs(d, c, FAKE_C | FAKE_G | FAKE_M, procs);
-	int64_t used = c->used;
-
-	for (int i = 0; i < n; i++)
-		used += procs[i].used > 0 ? procs[i].used : 0;
-	return (uint64_t)(used > c->memory - c->reserved ? c->memory - c->reserved : used) * MIB;
-}
-
-EXPORT int nvmlDeviceGetMemoryInfo(struct nvml_device *d, struct nvml_memory *m);
-int nvmlDeviceGetMemoryInfo(struct nvml_device *d, struct nvml_memory *m)
-{
-	DEVICE(d);
-	if (c->is_unified)
-		return NVML_NOT_SUPPORTED;
-	m->total = (uint64_t)c->memory * MIB;
-	m->used = used_of(d, c) + (uint64_t)c->reserved * MIB;
-	m->free = m->total - m->used;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetUtilizationRates(struct nvml_device *d, struct nvml_utilization *u);
-int nvmlDeviceGetUtilizationRates(struct nvml_device *d, struct nvml_utilization *u)
-{
-	static struct fake_proc procs[FAKE_PROCS];
-
-	DEVICE(d);
-	if (c->mig)
-		return NVML_NOT_SUPPORTED;
-	u->gpu = (uint32_t)c->util;
-	if (fake_sim_procs(d->card, c->uuid, procs, FAKE_PROCS) > 0)
-		u->gpu = 90;
-	u->memory = (uint32_t)c->memutil;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetTemperature(struct nvml_device *d, int32_t sensor, uint32_t *ret);
-int nvmlDeviceGetTemperature(struct nvml_device *d, int32_t sensor, uint32_t *ret)
-{
-	DEVICE(d);
-	if (sensor != NVML_TEMPERATURE_GPU)
-		return NVML_INVALID_ARGUMENT;
-	*ret = (uint32_t)c->temp;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetTemperatureThreshold(struct nvml_device *d, int32_t which, uint32_t *ret);
-int nvmlDeviceGetTemperatureThreshold(struct nvml_device *d, int32_t which, uint32_t *ret)
-{
-	DEVICE(d);
-	*ret = which == 0 ? 95 : 90;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetClockInfo(struct nvml_device *d, int32_t domain, uint32_t *ret);
-int nvmlDeviceGetClockInfo(struct nvml_device *d, int32_t domain, uint32_t *ret)
-{
-	DEVICE(d);
-	*ret = (uint32_t)(domain == NVML_CLOCK_MEM ? c->mem : c->sm);
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetMaxClockInfo(struct nvml_device *d, int32_t domain, uint32_t *ret);
-int nvmlDeviceGetMaxClockInfo(struct nvml_device *d, int32_t domain, uint32_t *ret)
-{
-	DEVICE(d);
-	*ret = domain == NVML_CLOCK_MEM ? 9501 : 2100;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetPcieThroughput(struct nvml_device *d, int32_t which, uint32_t *ret);
-int nvmlDeviceGetPcieThroughput(struct nvml_device *d, int32_t which, uint32_t *ret)
-{
-	DEVICE(d);
-	*ret = which == 0 ? 70 : 40;
-	return NVML_OK;
-}
-
-#define PERIOD_CALL(name) \
-	EXPORT int name(struct nvml_device *d, uint32_t *ret, uint32_t *period); \
-	int name(struct nvml_device *d, uint32_t *ret, uint32_t *period) \
-	{ \
-		DEVICE(d); \
-		*ret = 0; \
-		*period = 167000; \
-		return NVML_OK; \
-	}
-PERIOD_CALL(nvmlDeviceGetEncoderUtilization)
-PERIOD_CALL(nvmlDeviceGetDecoderUtilization)
-
-#define FIGURE_CALL(name, type, member) \
-	EXPORT int name(struct nvml_device *d, type *ret); \
-	int name(struct nvml_device *d, type *ret) \
-	{ \
-		DEVICE(d); \
-		*ret = (type)c->member; \
-		return NVML_OK; \
-	}
-FIGURE_CALL(nvmlDeviceGetPowerUsage, uint32_t, power)
-FIGURE_CALL(nvmlDeviceGetPowerManagementLimit, uint32_t, limit)
-FIGURE_CALL(nvmlDeviceGetFanSpeed, uint32_t, fan)
-FIGURE_CALL(nvmlDeviceGetCurrentClocksThrottleReasons, uint64_t, throttle)
-FIGURE_CALL(nvmlDeviceGetPerformanceState, int32_t, pstate)
-#ifndef FAKE_OLD
-FIGURE_CALL(nvmlDeviceGetEnforcedPowerLimit, uint32_t, limit)
-FIGURE_CALL(nvmlDeviceGetCurrentClocksEventReasons, uint64_t, throttle)
-#endif
-
-EXPORT int nvmlDeviceGetProcessUtilization(
-	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since);
-int nvmlDeviceGetProcessUtilization(
-	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since)
-{
-	(void)rows;
-	(void)since;
-	DEVICE(d);
-	*count = 0;
-	return NVML_NOT_FOUND;
-}
-
-/* Processes */
-
-static int fill_procs(struct nvml_device *d, const struct fake_card *c, int kind, size_t size,
-	uint32_t *count, void *rows)
-{
-	static struct fake_proc procs[2 * FAKE_PROCS];
-	uint32_t n = (uint32_t)all_procs(d, c, kind, procs), room = *count;
-
-	*count = n;
-	if (room < n)
-		return NVML_INSUFFICIENT_SIZE;
-	for (uint32_t i = 0; i < n; i++) {
-		struct nvml_process_535 e;
-		uint8_t *at = (uint8_t *)rows + i * size;
-
-		/* Padding is garbage in the real library too. */
-		memset(&e, 0xaa, sizeof(e));
-		e.pid = (uint32_t)procs[i].pid;
-		e.used = procs[i].used < 0 || c->is_blind ? NVML_ABSENT_U64
-							  : (uint64_t)procs[i].used * MIB;
-		e.gpu_instance = procs[i].gi < 0 ? NVML_ABSENT_U32 : (uint32_t)procs[i].gi;
-		e.compute_instance = procs[i].gi < 0 ? NVML_ABSENT_U32 : 0;
-		e.used_protected = i % 2 ? NVML_ABSENT_U64 : 0;
-		memcpy(at, &e, size);
-	}
-	return NVML_OK;
-}
-
-#define LIST_CALL(name, kind, size) \
-	EXPORT int name(struct nvml_device *d, uint32_t *count, void *rows); \
-	int name(struct nvml_device *d, uint32_t *count, void *rows) \
-	{ \
-		DEVICE(d); \
-		return fill_procs(d, c, kind, size, count, rows); \
-	}
-
-LIST_CALL(nvmlDeviceGetComputeRunningProcesses, FAKE_C, sizeof(struct nvml_process_v1))
-LIST_CALL(nvmlDeviceGetGraphicsRunningProcesses, FAKE_G, sizeof(struct nvml_process_v1))
-#ifndef FAKE_OLD
-LIST_CALL(nvmlDeviceGetMPSComputeRunningProcesses, FAKE_M, sizeof(struct nvml_process_v1))
-LIST_CALL(nvmlDeviceGetComputeRunningProcesses_v2, FAKE_C, sizeof(struct nvml_process_v2))
-LIST_CALL(nvmlDeviceGetGraphicsRunningProcesses_v2, FAKE_G, sizeof(struct nvml_process_v2))
-LIST_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v2, FAKE_M, sizeof(struct nvml_process_v2))
-
-static size_t element(void)
-{
-	if (fake_scenario()->element != 0)
-		return (size_t)fake_scenario()->element;
-#ifdef FAKE_535
-	return sizeof(struct nvml_process_535);
-#else
-	return sizeof(struct nvml_process_v2);
-#endif
-}
-
-LIST_CALL(nvmlDeviceGetComputeRunningProcesses_v3, FAKE_C, element())
-LIST_CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, FAKE_G, element())
-LIST_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3, FAKE_M, element())
-
-EXPORT int nvmlDeviceGetConfComputeMemSizeInfo(struct nvml_device *d, void *info);
-int nvmlDeviceGetConfComputeMemSizeInfo(struct nvml_device *d, void *info)
-{
-	(void)info;
-	DEVICE(d);
-	return NVML_NOT_SUPPORTED;
-}
-
-#ifndef FAKE_535
-EXPORT int nvmlDeviceGetRunningProcessDetailList(struct nvml_device *d, void *list);
-int nvmlDeviceGetRunningProcessDetailList(struct nvml_device *d, void *list)
-{
-	(void)list;
-	DEVICE(d);
-	return NVML_NOT_SUPPORTED;
-}
-#endif
-
-/* What libraries since 2021 have besides */
-
-EXPORT const char *nvmlErrorString(int code);
-const char *nvmlErrorString(int code)
-{
-	return code == NVML_OK ? "Success" : "Fake error";
-}
-
-EXPORT int nvmlDeviceGetPciInfo_v3(struct nvml_device *d, struct nvml_pci *ret);
-int nvmlDeviceGetPciInfo_v3(struct nvml_device *d, struct nvml_pci *ret)
-{
-	DEVICE(d);
-	pci_of(c, ret, true);
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetMemoryInfo_v2(struct nvml_device *d, struct nvml_memory_v2 *m);
-int nvmlDeviceGetMemoryInfo_v2(struct nvml_device *d, struct nvml_memory_v2 *m)
-{
-	DEVICE(d);
-	if (m->version != 0x02000028)
-		return NVML_ARGUMENT_VERSION_MISMATCH;
-	if (c->is_unified)
-		return NVML_NOT_SUPPORTED;
-	m->total = (uint64_t)c->memory * MIB;
-	m->reserved = (uint64_t)c->reserved * MIB;
-	m->used = used_of(d, c);
-	m->free = m->total - m->used - m->reserved;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetTemperatureV(struct nvml_device *d, struct nvml_temperature *t);
-int nvmlDeviceGetTemperatureV(struct nvml_device *d, struct nvml_temperature *t)
-{
-	DEVICE(d);
-	if (t->version != 0x0100000c)
-		return NVML_ARGUMENT_VERSION_MISMATCH;
-	t->celsius = (int32_t)c->temp;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetFanSpeed_v2(struct nvml_device *d, uint32_t fan, uint32_t *ret);
-int nvmlDeviceGetFanSpeed_v2(struct nvml_device *d, uint32_t fan, uint32_t *ret)
-{
-	DEVICE(d);
-	if (fan != 0)
-		return NVML_INVALID_ARGUMENT;
-	*ret = (uint32_t)c->fan;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetNumaNodeId(struct nvml_device *d, uint32_t *ret);
-int nvmlDeviceGetNumaNodeId(struct nvml_device *d, uint32_t *ret)
-{
-	DEVICE(d);
-	if (c->numa < 0)
-		return NVML_NOT_SUPPORTED;
-	*ret = (uint32_t)c->numa;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetMigMode(struct nvml_device *d, uint32_t *now, uint32_t *pending);
-int nvmlDeviceGetMigMode(struct nvml_device *d, uint32_t *now, uint32_t *pending)
-{
-	DEVICE(d);
-	*now = *pending = (uint32_t)c->mig;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetMaxMigDeviceCount(struct nvml_device *d, uint32_t *ret);
-int nvmlDeviceGetMaxMigDeviceCount(struct nvml_device *d, uint32_t *ret)
-{
-	DEVICE(d);
-	*ret = c->mig ? 7 : 0;
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(
-	struct nvml_device *d, uint32_t i, struct nvml_device **ret);
-int nvmlDeviceGetMigDeviceHandleByIndex(struct nvml_device *d, uint32_t i, struct nvml_device **ret)
-{
-	DEVICE(d);
-	if (i >= FAKE_INSTANCES || !c->has_instance[i])
-		return NVML_NOT_FOUND;
-	return open_handle(d->card, (int)i, ret);
-}
-
-static int popcount(uint64_t bits)
-{
-	return __builtin_popcountll(bits);
-}
-
-EXPORT int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f);
-int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f)
-{
-	DEVICE(d);
-	for (int32_t i = 0; i < n; i++) {
-		f[i].type = 1;
-		f[i].code = NVML_OK;
-		if (f[i].id == NVML_FIELD_LINK_COUNT)
-			f[i].value.u32 = (uint32_t)(popcount(c->links) + c->is_switched);
-		else if (f[i].id == NVML_FIELD_RECOVERY_ACTION)
-			f[i].value.u32 = (uint32_t)c->recovery;
-		else
-			f[i].code = NVML_NOT_SUPPORTED;
-	}
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetNvLinkState(struct nvml_device *d, uint32_t link, int32_t *ret);
-int nvmlDeviceGetNvLinkState(struct nvml_device *d, uint32_t link, int32_t *ret)
-{
-	DEVICE(d);
-	if (link >= (uint32_t)(popcount(c->links) + c->is_switched))
-		return NVML_INVALID_ARGUMENT;
-	*ret = 1;
-	return NVML_OK;
-}
-
-/* The far card of link number `link`: the link-th bit of the mask; -1 for the switch. */
-static int far_card(const struct fake_card *c, uint32_t link)
-{
-	for (int i = 0; i < FAKE_CARDS; i++) {
-		if (c->links >> i & 1 && link-- == 0)
-			return i;
-	}
-	return -1;
-}
-
-EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(
-	struct nvml_device *d, uint32_t link, struct nvml_pci *ret);
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct nvml_device *d, uint32_t link, struct nvml_pci *ret)
-{
-	DEVICE(d);
-	if (far_card(c, link) < 0)
-		return NVML_INVALID_ARGUMENT;
-	pci_of(&fake_scenario()->cards[far_card(c, link)], ret, true);
-	return NVML_OK;
-}
-
-EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvml_device *d, uint32_t link, int32_t *ret);
-int nvmlDeviceGetNvLinkRemoteDeviceType(struct nvml_device *d, uint32_t link, int32_t *ret)
-{
-	DEVICE(d);
-	*ret = far_card(c, link) < 0 ? NVML_LINK_DEVICE_SWITCH : NVML_LINK_DEVICE_GPU;
-	return NVML_OK;
-}
-#endif /* FAKE_OLD */

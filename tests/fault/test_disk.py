@@ -49,8 +49,8 @@ def full(request):
         if "logs" in request.param:
             bed.logs = disk.path / "logs"
         if "root" in request.param:
-            bed.root = disk.path / "root"
-            bed.env["GPUSTOW_AGENT_ROOT"] = str(bed.root)
+            bed.roots = disk.path / "root"
+            bed.env["GPUSTOW_AGENT_ROOT"] = str(bed.roots)
         yield bed, disk, request.param
     finally:
         bed.kill_everything()

@@ -28,8 +28,8 @@ def test_handover_between_agents_of_different_builds(pause):
         watch.start()
         bed.start()
         wait_for(bed.judged, 20, bed.story)
-        yields = 0
-        for _ in range(4):
+        yields, end = 0, time.monotonic() + 10
+        while yields < 3 and time.monotonic() < end and not bed.is_done():
             time.sleep(pause)
             yields += ask_to_yield(bed)
         bed.restart_until_done(40)

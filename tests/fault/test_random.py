@@ -49,7 +49,7 @@ def strike(bed, rng, stopped):
     elif who == "agent":
         pid = bed.agent()
     else:
-        found = bed.shims() if who == "shim" else bed.leaders()
+        found = bed.shims() if who == "shim" else bed.members()
         if found:
             mark, pid = rng.choice(found)
     if not pid:
@@ -82,6 +82,8 @@ def one_round(seed):
         moments = sorted(rng.uniform(0, 2.5) for _ in range(rng.randrange(3, 9)))
         try:
             for moment in moments:
+                if bed.is_done():
+                    break
                 while time.monotonic() - began < moment:
                     go_on(bed, stopped)
                     if bed.run is None or bed.run.poll() is not None:

@@ -67,7 +67,7 @@ def test_two_users_never_promise_the_same_memory(shared):
 
 def test_two_schedulers_of_one_user_share_the_cards():
     one = Bed()
-    other = Bed(shared=one.dir, root=one.root)
+    other = Bed(shared=one.dir, root=one.roots)
     other.env["GPUSTOW_TEST_BED"] = f"{other.dir} {one.dir}"
     try:
         for bed, sizes in ((one, MANY), (other, MANY[::-1])):

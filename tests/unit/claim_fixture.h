@@ -1,4 +1,7 @@
-/* A root of its own for each test of claims and shims, the spec of a small job, and waiting for a condition. */
+/*
+ * A root of its own for each test of claims and shims, the spec of a small job, and waiting for a condition. The tests run
+ * below a guard that ends whatever a failed one leaves behind: it inherits all their orphans, and their directory.
+ */
 #pragma once
 
 #include "agent/claim.h"
@@ -16,12 +19,18 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #define QUEUE "0123456789abcdef0123456789abcdef"
+#ifndef DEADLINE_MS
 #define DEADLINE_MS 60000 /* a failed test, not a measure of speed */
+#endif
+
+static char guard_dir[] = "/tmp/gpustow-test-XXXXXX";
 
 struct fixture {
 	char dir[64];
@@ -32,7 +41,8 @@ struct fixture {
 static inline void fixture_init(struct fixture *f)
 {
 	char path[4096];
-	*f = (struct fixture){.dir = "/tmp/gpustow-test-XXXXXX"};
+	*f = (struct fixture){0};
+	snprintf(f->dir, sizeof(f->dir), "%s/XXXXXX", guard_dir);
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(path, sizeof(path), "%s/root", f->dir);
 	root_init(&f->root);
@@ -139,4 +149,58 @@ static inline size_t count_names(const struct fixture *f, const char *name)
 	while (d && (entry = readdir(d)))
 		n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 	return n;
+}
+
+static inline void guard_end_orphans(void)
+{
+	for (bool is_first = true, has_some = true; has_some; is_first = false) {
+		CLEANUP(proc_table_done) struct proc_table t = {0};
+		size_t found[4096];
+		if (!is_first)
+			sleep_ms(5);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		has_some = false;
+		if (proc_table_read(&t) < 0)
+			return;
+		size_t n = proc_table_tree(&t, getpid(), 0, found, ARRAY_LEN(found));
+		for (size_t i = 0; i < n; i++)
+			proc_signal(t.rows[found[i]].pid, t.rows[found[i]].start_ticks, SIGKILL);
+		has_some = n > 0;
+	}
+}
+
+static inline void guard_remove_dir(void)
+{
+	CLEANUP_CLOSEDIR DIR *d = opendir(guard_dir);
+	const struct dirent *entry;
+	while (d && (entry = readdir(d))) {
+		char path[4096];
+		snprintf(path, sizeof(path), "%s/%s/tiny", guard_dir, entry->d_name);
+		umount2(path, MNT_DETACH);
+	}
+	fd_remove_tree_at(AT_FDCWD, guard_dir);
+}
+
+/* What main returns: the exit code of `run`, called in a child. */
+static inline int guarded(int (*run)(void))
+{
+	int status = 1, code = 1;
+	pid_t pid;
+	if (!mkdtemp(guard_dir) || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+		return 1;
+	pid_t tests = fork();
+	if (tests == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		exit(run());
+	}
+	while ((pid = waitpid(-1, &status, 0)) > 0) {
+		if (pid != tests)
+			continue;
+		code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+		break;
+	}
+	guard_end_orphans();
+	guard_remove_dir();
+	return code;
 }

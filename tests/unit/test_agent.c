@@ -379,10 +379,11 @@ static void shim_killed(void **state)
 	pid_t pid, shim;
 	char go[160];
 
-	json_decref(launch(1, TOKEN_A, "while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
+	json_decref(launch(1, TOKEN_A, "echo x >>up; while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 1);
 	pid = (pid_t)number(msg, "pid");
 	json_decref(msg);
+	wait_lines("up", 1);
 	shim = parent_of(pid);
 	assert_int_not_equal(shim, t.pid);
 	assert_int_equal(parent_of(shim), t.pid);
@@ -401,10 +402,11 @@ static void shim_killed(void **state)
 	json_decref(msg);
 
 	/* And a stop reaches a job whose shim is dead. */
-	json_decref(launch(2, TOKEN_A, "exec sleep 60", 0, 1000, "claimed"));
+	json_decref(launch(2, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 2);
 	pid = (pid_t)number(msg, "pid");
 	json_decref(msg);
+	wait_lines("ran", 1);
 	kill(parent_of(pid), SIGKILL);
 	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2, "attempt", 1, "reason",
 				     "shutdown", "grace_ms", 2000));

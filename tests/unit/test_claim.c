@@ -8,6 +8,7 @@
 #include "claim_fixture.h"
 
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -546,6 +547,39 @@ static void test_make_fails_cleanly(void **state)
 	fixture_done(&f);
 }
 
+/* Another one opened the stage, slept, and wakes up when it has become a claim that was started: it must not touch it. */
+static void test_late_stager_keeps_off(void **state)
+{
+	struct fixture f;
+	struct claim_spec s;
+	fixture_init(&f);
+	spec_init(&f, 7, "true", &s);
+	pid_t pid = fork();
+	if (pid == 0) {
+		enum claim_made made = CLAIM_MADE;
+		setenv("GPUSTOW_FAULT", "claim.before-stage-lock:stop", 1);
+		int r = claim_make(&f.root, &s, &made, NULL);
+		_exit(r < 0 ? 1 : 10 + (int)made);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	must_claim(&f, &s);
+	struct claim_record rec = read_record(&f, &s);
+	CLEANUP_CLOSE int fd = claim_open(&f.root, &s.name);
+	rec.state = ATTEMPT_STARTED;
+	rec.pid = 4242;
+	assert_int_equal(claim_write_record(fd, &rec, false, NULL), 0);
+	kill(pid, SIGCONT);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 10 + CLAIM_SAME_TOKEN);
+	assert_int_equal(read_record(&f, &s).state, ATTEMPT_STARTED);
+	assert_int_equal(read_record(&f, &s).pid, 4242);
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
 /* Killed at each point: nothing, or all of it. */
 static void test_make_is_killed(void **state)
 {
@@ -813,6 +847,40 @@ static void test_retired(void **state)
 	fixture_done(&f);
 }
 
+/* Half a line went in before the disk was full: it's taken out again. */
+static void test_retired_line_cut_short(void **state)
+{
+	struct fixture f;
+	struct claim_spec s;
+	char path[4096];
+	struct sys_stat before, after;
+	fixture_init(&f);
+	spec_init(&f, 1, "true", &s);
+	must_claim(&f, &s);
+	retire(&f, &s, 1);
+	snprintf(path, sizeof(path), "%s/retired", f.root.path);
+	assert_int_equal(sys_stat_at(AT_FDCWD, path, 0, &before), 0);
+	s.name.job = 2;
+	must_claim(&f, &s);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = {(rlim_t)before.size + 40, (rlim_t)before.size + 40};
+		struct claim_retire item = {.name = s.name, .end = {.how = END_EXIT}};
+		memcpy(item.token, s.token, ID_LEN);
+		signal(SIGXFSZ, SIG_IGN);
+		setrlimit(RLIMIT_FSIZE, &limit);
+		_exit(claim_retire(&f.root, &item, 1, NULL) != -EFBIG);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(sys_stat_at(AT_FDCWD, path, 0, &after), 0);
+	assert_int_equal(after.size, before.size);
+	assert_int_equal(read_record(&f, &s).state, ATTEMPT_CLAIMED);
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
 #ifdef GPUSTOW_FAULT_POINTS
 /* A line that a crash tore doesn't swallow the next, and a claim that has its line already is cleared away. */
 static void test_retired_after_a_crash(void **state)
@@ -912,7 +980,7 @@ static void test_end_as_json(void **state)
 	json_decref(o);
 }
 
-int main(void)
+static int run_all(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_root),
@@ -931,6 +999,7 @@ int main(void)
 		cmocka_unit_test(test_make_after_a_crash),
 #ifdef GPUSTOW_FAULT_POINTS
 		cmocka_unit_test(test_make_fails_cleanly),
+		cmocka_unit_test(test_late_stager_keeps_off),
 		cmocka_unit_test(test_make_is_killed),
 		cmocka_unit_test(test_retired_after_a_crash),
 #endif
@@ -938,8 +1007,14 @@ int main(void)
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_retired),
+		cmocka_unit_test(test_retired_line_cut_short),
 		cmocka_unit_test(test_sweep),
 		cmocka_unit_test(test_end_as_json),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	return guarded(run_all);
 }

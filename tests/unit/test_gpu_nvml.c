@@ -397,6 +397,40 @@ static void item_09_symbols_that_lie_are_found_out(void **state)
 	assert_five(open_file("libnvidia-ml-535.so", b.data));
 }
 
+static void item_09_the_widest_element_never_overflows(void **state)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	struct gpu_backend *b;
+	struct gpu_snapshot s;
+
+	(void)state;
+	/* As many as the first call has room for. */
+	for (int i = 0; i < 32; i++)
+		buf_printf(&text, "proc 0 pid=%d used=3\n", 4700 + i);
+	b = open_file("libnvidia-ml-535.so", text.data);
+	s = sample(b);
+	assert_int_equal(s.n_procs, 32);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+static void item_09_wide_elements_are_known_by_the_symbols(void **state)
+{
+	static const struct {
+		const char *file;
+		bool want;
+	} rows[] = {{"libnvidia-ml.so.1", false}, {"libnvidia-ml-535.so", true},
+		{"libnvidia-ml-old.so", false}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct gpu_backend *b = open_file(rows[i].file, "cards 1\n");
+
+		assert_int_equal(((struct nvml *)b)->has_wide_processes, rows[i].want);
+		gpu_backend_free(b);
+	}
+}
+
 static void put_row(uint8_t *rows, size_t at, uint32_t pid, uint64_t used)
 {
 	memcpy(rows + at, &pid, sizeof(pid));
@@ -750,6 +784,8 @@ static void item_33_driver_that_comes_later_is_found(void **state)
 	n->wants_restart = true;
 	assert_true(b->impl->snapshot(b, &s, &e) < 0);
 	assert_non_null(strstr(e.text, "not loaded"));
+	/* The driver may come with another library. */
+	assert_null(n->lib.handle);
 	scenario("cards 1\n");
 	s = sample(b);
 	assert_int_equal(s.cards[0].state, GPU_OK);
@@ -872,6 +908,25 @@ static void item_18_mig_parent_forbidden_instances_answer(void **state)
 	assert_value(find_proc(&s, 0, 4601)->used_mib, 100);
 	assert_value(find_proc(&s, 0, 4602)->used_mib, 7);
 	assert_false(s.cards[0].is_blind);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+static void what_mig_did_not_support_is_asked_again_without_it(void **state)
+{
+	struct gpu_backend *b = open_fake("card 0 mig=1 util=55\n");
+	struct nvml *n = (struct nvml *)b;
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.cards[0].m[METRIC_UTIL_GPU].state, VALUE_UNSUPPORTED);
+	gpu_snapshot_done(&s);
+	scenario("card 0 mig=0 util=55\n");
+	n->cards[0].slow_ms = 0; /* five seconds have passed */
+	s = sample(b);
+	gpu_snapshot_done(&s);
+	s = sample(b);
+	assert_value(s.cards[0].m[METRIC_UTIL_GPU], 55);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 }
@@ -1009,6 +1064,8 @@ int main(void)
 		T(item_08_one_process_on_four_cards_has_four_rows),
 		T(item_09_each_library_has_its_own_element),
 		T(item_09_symbols_that_lie_are_found_out),
+		T(item_09_the_widest_element_never_overflows),
+		T(item_09_wide_elements_are_known_by_the_symbols),
 		T(item_09_stride_by_proc_when_numbers_do_not_tell),
 		T(item_11_long_lists_grow_and_stay_whole),
 		T(item_15_gone_processes_keep_their_rows),
@@ -1033,6 +1090,7 @@ int main(void)
 		T(all_optional_calls_unsupported),
 		T(item_18_mig_seven_instances),
 		T(item_18_mig_parent_forbidden_instances_answer),
+		T(what_mig_did_not_support_is_asked_again_without_it),
 		T(nvlink_peers_by_bus_and_by_switch),
 		T(numa_from_sysfs_else_from_nvml),
 		T(simulated_jobs_show_up_in_the_fake),

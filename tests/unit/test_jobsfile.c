@@ -263,6 +263,8 @@ static void test_our_own_errors(void **state)
 		assert_errors(rows[i][0], rows[i][1]);
 	assert_errors_known(
 		"a\0b", 3, 0, "1: byte 2 of the line is a NUL; remove it, no command can hold one");
+	assert_errors_known("a line that is long\na second \0 one that is long\n", 46, 0,
+		"2: byte 10 of the line is a NUL; remove it, no command can hold one");
 	assert_errors_known("[after=4] x", 11, 4, "");
 }
 

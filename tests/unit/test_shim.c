@@ -500,8 +500,11 @@ static void test_background_child(void **state)
 	job_done(&j);
 }
 
-/* An agent that was started inside the job isn't the job's: neither it nor what it runs is killed, nor waited for. */
-static void test_agent_in_the_tree_lives(void **state)
+/*
+ * An agent or another shim that was started inside the job isn't the job's: neither it nor what it runs is killed, nor waited
+ * for.
+ */
+static void gpustow_in_the_tree_lives(const char *role)
 {
 	struct job j;
 	char self[4096];
@@ -511,20 +514,45 @@ static void test_agent_in_the_tree_lives(void **state)
 	job_init(&j, "");
 	free(j.s.argv[2]);
 	j.s.argv[2] = xasprintf(
-		"ROLE=agent '%s' & sh -c 'echo $$ > up; exec setsid sleep 1000' & wait", self);
+		"ROLE=%s '%s' & sh -c 'echo $$ > up; exec setsid sleep 1000' & wait", role, self);
 	job_start(&j);
-	pid_t agent = wait_pid_file(&j, "agent"), its_job = wait_pid_file(&j, "its_job");
+	pid_t ours = wait_pid_file(&j, "ours"), its_job = wait_pid_file(&j, "its_job");
 	pid_t ordinary = wait_pid_file(&j, "up");
 	stop_job(&j, STOP_CANCEL, 100);
 	struct attempt_end end = wait_end(&j);
 	assert_int_equal(end.how, END_STOPPED);
 	assert_int_equal(wait_shim(&j), 0);
 	assert_true(is_gone(ordinary));
-	assert_false(is_gone(agent));
+	assert_false(is_gone(ours));
 	assert_false(is_gone(its_job));
 	kill(its_job, SIGKILL);
-	kill(agent, SIGKILL);
+	kill(ours, SIGKILL);
 	job_done(&j);
+}
+
+static void test_agent_in_the_tree_lives(void **state)
+{
+	gpustow_in_the_tree_lives("agent");
+}
+
+static void test_shim_in_the_tree_lives(void **state)
+{
+	gpustow_in_the_tree_lives("shim");
+}
+
+/* The doorbell rings before the shim has its house in order. */
+static void test_early_doorbell(void **state)
+{
+	for (int round = 0; round < 20; round++) {
+		struct job j;
+		job_init(&j, "exit 2");
+		job_claim(&j);
+		job_fork(&j);
+		kill(j.shim, SIGUSR1);
+		assert_int_equal(wait_shim(&j), 0);
+		assert_int_equal(wait_end(&j).code, 2);
+		job_done(&j);
+	}
 }
 
 /* A name is not enough: a stranger that calls itself a shim is killed. */
@@ -697,6 +725,8 @@ static void test_reused_number(void **state)
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		setsid();
+		if (fork() == 0)
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
 	}
@@ -705,7 +735,7 @@ static void test_reused_number(void **state)
 	WAIT_FOR(proc_read_stat(pid, &st) == 0 && st.sid == pid);
 	struct attempt_end end = {0};
 	struct supervise s = {.claim_fd = j.fd,
-		.rec = {.pid = pid, .start_ticks = st.start_ticks + 1},
+		.rec = {.pid = pid, .start_ticks = st.start_ticks - 1}, /* an older one had it */
 		.phase = SUPERVISE_TERMINATING};
 	assert_int_equal(claim_put_stop(j.fd, STOP_CANCEL, 0), 0);
 	assert_int_equal(supervise_survivors(&s), 0);
@@ -908,9 +938,9 @@ static void put_pid(const char *name, pid_t pid)
 }
 
 /* An agent with a job of its own, in the directory it was started in. */
-static int play_agent(void)
+static int play_gpustow(const char *name)
 {
-	prctl(PR_SET_NAME, SUPERVISE_AGENT_NAME);
+	prctl(PR_SET_NAME, name);
 	setsid();
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -919,7 +949,7 @@ static int play_agent(void)
 		_exit(127);
 	}
 	put_pid("its_job", pid);
-	put_pid("agent", getpid());
+	put_pid("ours", getpid());
 	for (;;)
 		pause();
 }
@@ -938,13 +968,8 @@ static int play_started_agent(int argc, char **argv)
 	return rename(temporary, path) < 0;
 }
 
-int main(int argc, char **argv)
+static int run_all(void)
 {
-	const char *role = getenv("ROLE");
-	if (role && strcmp(role, "agent") == 0)
-		return play_agent();
-	if (role && strcmp(role, "started-agent") == 0)
-		return play_started_agent(argc, argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exit_code),
 		cmocka_unit_test(test_signal),
@@ -966,6 +991,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_claim_of_another_boot),
 		cmocka_unit_test(test_background_child),
 		cmocka_unit_test(test_agent_in_the_tree_lives),
+		cmocka_unit_test(test_shim_in_the_tree_lives),
+		cmocka_unit_test(test_early_doorbell),
 		cmocka_unit_test(test_name_alone_saves_nobody),
 		cmocka_unit_test(test_not_the_parent),
 		cmocka_unit_test(test_not_the_parent_stops),
@@ -984,4 +1011,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_job_fills_the_disk),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	const char *role = getenv("ROLE");
+	if (role && strcmp(role, "agent") == 0)
+		return play_gpustow(SUPERVISE_AGENT_NAME);
+	if (role && strcmp(role, "shim") == 0)
+		return play_gpustow(SUPERVISE_SHIM_NAME);
+	if (role && strcmp(role, "started-agent") == 0)
+		return play_started_agent(argc, argv);
+	return guarded(run_all);
 }

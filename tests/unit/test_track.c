@@ -74,6 +74,10 @@ static void test_a_new_process_of_that_pid_starts_anew(void **state)
 	assert_int_equal(track_foreign_peaks(t, "GPU-a"), 1000);
 	sample(t, (struct row[]){{0, 10, 2, 500, 0}}, 1);
 	assert_int_equal(track_foreign_peaks(t, "GPU-a"), 1000);
+	/* Nor is one that can be read now and couldn't before. */
+	sample(t, (struct row[]){{1, 20, 0, 800, 0}}, 1);
+	sample(t, (struct row[]){{1, 20, 7, 300, 0}}, 1);
+	assert_int_equal(track_foreign_peaks(t, "GPU-b"), 800);
 	track_free(t);
 }
 

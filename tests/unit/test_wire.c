@@ -1,1 +1,180 @@
-int main(void){return 0;}
+/* Frames: whole at every split, and every way a peer may break the rules. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void put_raw(struct buf *b, uint32_t n, char kind, const char *bytes, size_t len)
+{
+	char head[5] = {(char)(n >> 24), (char)(n >> 16), (char)(n >> 8), (char)n, kind};
+
+	buf_put(b, head, sizeof(head));
+	buf_put(b, bytes, len);
+}
+
+static void split_at_every_byte(void **state)
+{
+	struct buf whole = {0};
+	json_t *a = json_pack("{s:s, s:i}", "op", "ping", "n", 1), *b = json_pack("{s:s}", "op", "\xc3\xa9");
+
+	assert_int_equal(wire_put_json(&whole, a, NULL), 0);
+	assert_int_equal(wire_put_json(&whole, b, NULL), 0);
+	for (size_t cut = 0; cut <= whole.len; cut++) {
+		struct buf in = {0};
+		json_t *got[2] = {0}, *msg;
+		int n = 0;
+
+		buf_put(&in, whole.data, cut);
+		while (wire_get_json(&in, &msg, NULL) == 1)
+			got[n++] = msg;
+		buf_put(&in, whole.data + cut, whole.len - cut);
+		while (wire_get_json(&in, &msg, NULL) == 1)
+			got[n++] = msg;
+		assert_int_equal(n, 2);
+		assert_true(json_equal(got[0], a));
+		assert_true(json_equal(got[1], b));
+		assert_int_equal(in.len, 0);
+		json_decref(got[0]);
+		json_decref(got[1]);
+		buf_done(&in);
+	}
+	buf_done(&whole);
+	json_decref(a);
+	json_decref(b);
+}
+
+static void length_is_big_endian(void **state)
+{
+	struct buf b = {0};
+	json_t *o = json_pack("{s:i}", "a", 1);
+
+	assert_int_equal(wire_put_json(&b, o, NULL), 0);
+	assert_int_equal(b.len, 4 + 1 + 7);
+	assert_memory_equal(b.data, "\0\0\0\10J{\"a\":1}", 12);
+	buf_done(&b);
+	json_decref(o);
+}
+
+static void refuse_frame(uint32_t n, char kind, const char *bytes, size_t len)
+{
+	struct buf in = {0};
+	struct err e = {0};
+	json_t *msg = NULL;
+
+	put_raw(&in, n, kind, bytes, len);
+	assert_true(wire_get_json(&in, &msg, &e) < 0);
+	assert_null(msg);
+	assert_true(e.text[0]);
+	buf_done(&in);
+}
+
+static void refuse_json(const char *text)
+{
+	refuse_frame((uint32_t)strlen(text) + 1, 'J', text, strlen(text));
+}
+
+static void broken_rules(void **state)
+{
+	refuse_frame(0, 'J', "", 0);
+	refuse_frame(WIRE_JSON_MAX + 2, 'J', "", 0);
+	refuse_frame(UINT32_MAX, 'J', "", 0);
+	refuse_frame(3, 'B', "xx", 2);
+	refuse_frame(3, 0, "xx", 2);
+	refuse_json("{");
+	refuse_json("");
+	refuse_json("[1]");
+	refuse_json("7");
+	refuse_json("{\"a\":1,\"a\":2}");
+	refuse_json("{\"a\":1} x");
+	refuse_json("{\"a\":\"\xff\"}");
+	refuse_json("{\"a\":\"\\u0000\"}");
+	refuse_json("{\"a\":99999999999999999999}");
+}
+
+/* The length alone condemns: nobody waits for, or makes room for, a gigabyte. */
+static void oversize_is_refused_at_once(void **state)
+{
+	struct buf in = {0};
+	json_t *msg = NULL;
+
+	buf_put(&in, "\x40\0\0\0", 4);
+	assert_true(wire_get_json(&in, &msg, NULL) < 0);
+	buf_done(&in);
+}
+
+static void limit_on_the_way_out(void **state)
+{
+	struct buf b = {0};
+	struct err e = {0};
+	size_t overhead = strlen("{\"a\":\"\"}"), n = WIRE_JSON_MAX - overhead;
+	char *s = malloc(n + 2);
+	json_t *o, *msg = NULL;
+
+	memset(s, 'x', n + 1);
+	s[n + 1] = '\0';
+	o = json_pack("{s:s}", "a", s);
+	buf_puts(&b, "before");
+	assert_int_equal(wire_put_json(&b, o, &e), -E2BIG);
+	assert_string_equal(buf_str(&b), "before");
+	assert_int_equal(b.len, 6);
+	buf_clear(&b);
+	json_decref(o);
+	s[n] = '\0';
+	o = json_pack("{s:s}", "a", s);
+	assert_int_equal(wire_put_json(&b, o, &e), 0);
+	assert_int_equal(wire_get_json(&b, &msg, &e), 1);
+	assert_true(json_equal(msg, o));
+	json_decref(msg);
+	json_decref(o);
+	free(s);
+	buf_done(&b);
+}
+
+static void members(void **state)
+{
+	json_t *o = json_pack("{s:s, s:i, s:b, s:n}", "s", "abc", "i", 5, "b", 1, "z");
+	struct err e = {0};
+	char s[4] = "?", small[3] = "?";
+	int64_t i = -7;
+	bool b = false;
+
+	assert_int_equal(wire_str(o, "s", s, sizeof(s), &e), 0);
+	assert_string_equal(s, "abc");
+	assert_int_equal(wire_str(o, "s", small, sizeof(small), &e), -EINVAL);
+	assert_string_equal(small, "?");
+	assert_int_equal(wire_int(o, "i", 5, 5, &i, &e), 0);
+	assert_int_equal(i, 5);
+	i = -7;
+	assert_int_equal(wire_int(o, "i", 6, 9, &i, &e), -EINVAL);
+	assert_int_equal(wire_int(o, "i", 0, 4, &i, &e), -EINVAL);
+	assert_int_equal(wire_int(o, "s", 0, 9, &i, &e), -EINVAL);
+	assert_int_equal(wire_int(o, "none", 0, 9, &i, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "\"none\" is missing"));
+	assert_int_equal(i, -7);
+	assert_int_equal(wire_bool(o, "b", &b, &e), 0);
+	assert_true(b);
+	assert_int_equal(wire_bool(o, "i", &b, &e), -EINVAL);
+	assert_int_equal(wire_bool(o, "z", &b, &e), -EINVAL);
+	json_decref(o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(split_at_every_byte),
+		cmocka_unit_test(length_is_big_endian),
+		cmocka_unit_test(broken_rules),
+		cmocka_unit_test(oversize_is_refused_at_once),
+		cmocka_unit_test(limit_on_the_way_out),
+		cmocka_unit_test(members),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
