@@ -101,13 +101,13 @@ void host_publish(struct host *h, struct sample *s)
 	struct sample *old = h->sample;
 	bool has_none = !s->snap.n_cards;
 	enum host_state state = has_none ? HOST_NONE : h->is_text ? HOST_TEXT : HOST_UP;
-	const char *why = has_none     ? (s->snap.error[0] ? s->snap.error : "it has no GPU")
-			  : h->is_text ? h->agent_why
-				       : NULL;
+	const char *why = h->is_text ? h->agent_why : NULL;
 
 	h->sample = xcalloc(1, sizeof(*h->sample));
 	*h->sample = *s;
 	*s = (struct sample){0};
+	if (has_none)
+		why = h->sample->snap.error[0] ? h->sample->snap.error : "it has no GPU";
 	h->pub.sample = h->sample;
 	h->pub.sample_at_ms = clock_boot_ms();
 	if (h->pub.first_sample_ms < 0)
