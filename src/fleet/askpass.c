@@ -25,9 +25,8 @@ bool askpass_is_password(const char *prompt, const char *user, const char *host)
 	if (!user || !host || !*user || !*host)
 		return false;
 	/* ssh cuts both names, and writes the host in lower case. */
-	n = snprintf(own, sizeof(own), "%.30s@%.128s's password: ", user, host);
-	if (strlen(prompt) == (size_t)n && !strncmp(prompt, own, strcspn(own, "@") + 1) &&
-		!strcasecmp(prompt, own))
+	snprintf(own, sizeof(own), "%.30s@%.128s's password: ", user, host);
+	if (!strncmp(prompt, own, strcspn(own, "@") + 1) && !strcasecmp(prompt, own))
 		return true;
 	n = snprintf(own, sizeof(own), "(%.30s@%.128s) ", user, host);
 	if (strncmp(prompt, own, strcspn(own, "@") + 1) != 0 ||

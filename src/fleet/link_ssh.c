@@ -69,7 +69,7 @@ void link_ssh_fail(struct link_ssh *l, enum link_failure kind, const char *why)
 	char *own = xstrdup(why);
 
 	drop(l);
-	l->is_careful = false;
+	l->is_careful = l->is_loud = false;
 	link_failed(l->t.link, kind, own);
 	free(own);
 }
@@ -98,7 +98,7 @@ int link_ssh_start(struct link_ssh *l, const char *what, const char *command,
 		if (!getenv("DISPLAY"))
 			env[n++] = xstrdup("DISPLAY=none");
 	}
-	ssh_argv_make(l->host, l->site->config, l->can_ask, what, command, &argv);
+	ssh_argv_make(l->host, l->site->config, l->can_ask, l->is_loud, what, command, &argv);
 	r = child_new(l->base,
 		&(struct child_spec){
 			.argv = (const char *const *)argv.v, .env = (const char *const *)env},
@@ -170,6 +170,14 @@ static void judge(struct link_ssh *l)
 		begin(l);
 		return;
 	}
+	/* Only a jump host's connection comes from nowhere, and what its own ssh said was thrown away. */
+	if (code == 255 && !l->why && !l->is_loud &&
+		strstr(child_said(l->child), "UNKNOWN port 65535")) {
+		drop(l);
+		l->is_loud = true;
+		begin(l);
+		return;
+	}
 	boot_reader_noise(&l->reader, &noise);
 	if (l->why && (code != 255 || !child_said(l->child)[0]))
 		buf_puts(&why, l->why);
@@ -224,7 +232,7 @@ static void begin(struct link_ssh *l)
 	if (l->host->password && l->host->auth != AUTH_KEY && !l->has_resolved) {
 		l->has_resolved = true;
 		resolve(l);
-	} else if (l->is_careful ||
+	} else if (l->is_careful || l->is_loud ||
 		   clock_wall_ms() - l->memory.seen_wall_ms < SSH_PERSIST_S * 1000) {
 		link_ssh_boot(l);
 	} else {

@@ -41,6 +41,7 @@ struct link_ssh {
 	struct boot_reader reader;
 	struct boot_ask ask;
 	struct ssh_memory memory;
+	bool is_loud; /* this connection is made once more, to hear what the jump host says */
 	bool is_careful; /* the fast line has failed in this connection */
 	bool has_have, has_spoken;
 	const struct boot_agent *upload;

@@ -70,8 +70,8 @@ static void add_way(struct ssh_argv *a, const struct host_config *h)
 	}
 }
 
-void ssh_argv_make(const struct host_config *h, const char *config, bool can_ask, const char *what,
-	const char *command, struct ssh_argv *ret)
+void ssh_argv_make(const struct host_config *h, const char *config, bool can_ask, bool is_loud,
+	const char *what, const char *command, struct ssh_argv *ret)
 {
 	char *host = bare_host(h->hostname);
 
@@ -80,6 +80,10 @@ void ssh_argv_make(const struct host_config *h, const char *config, bool can_ask
 	add(ret, "-F");
 	add(ret, config);
 	add(ret, "-T");
+	if (is_loud) {
+		add_option(ret, "ControlMaster=no");
+		add_option(ret, "ControlPersist=no");
+	}
 	add_auth(ret, h, can_ask);
 	add_way(ret, h);
 	if (what)

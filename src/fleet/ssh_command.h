@@ -14,10 +14,11 @@ struct ssh_argv {
 
 /*
  * "ssh -F CONFIG ... -- HOST [COMMAND]". what: NULL, or a flag such as "-G" before the host. can_ask: the configuration
- * isn't one of batch mode. Secrets are never in it.
+ * isn't one of batch mode. is_loud: a jump host's words are wanted too; ssh throws them away for a connection that would
+ * become a master, so this one doesn't. Secrets are never in it.
  */
-void ssh_argv_make(const struct host_config *h, const char *config, bool can_ask, const char *what,
-	const char *command, struct ssh_argv *ret);
+void ssh_argv_make(const struct host_config *h, const char *config, bool can_ask, bool is_loud,
+	const char *what, const char *command, struct ssh_argv *ret);
 void ssh_argv_done(struct ssh_argv *a);
 /* "ssh -p 2222 -J jump alice@gpu1": what a person would type. */
 void ssh_by_hand(const struct host_config *h, struct buf *out);

@@ -81,7 +81,7 @@ static void take_ready(struct link_ssh *l, const struct boot_event *ev, const ch
 	link_ssh_drop_events(l);
 	event_del(l->deadline);
 	l->phase = SSH_OPEN;
-	l->is_careful = false;
+	l->is_careful = l->is_loud = false;
 	link_opened(l->t.link, child_take_fd(l->child), rest, n);
 }
 

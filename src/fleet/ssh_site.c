@@ -82,7 +82,7 @@ void ssh_config_text(const char *dir, bool is_batch, int persist_s, struct buf *
 		"ForwardAgent no\n"
 		"ClearAllForwardings yes\n"
 		"ExitOnForwardFailure yes\n"
-		"LogLevel ERROR\n"
+		"LogLevel INFO\n"
 		"ConnectTimeout 8\n"
 		"ConnectionAttempts 1\n"
 		"ServerAliveInterval 5\n"

@@ -126,6 +126,17 @@ def test_old_agents_and_unfinished_uploads_are_tidied(lab):
     lab.bash("key", "cd /root/.cache/gpustow && rm -f notes .new-* agent-000*")
 
 
+def test_words_in_the_middle_of_the_protocol_are_skipped(lab):
+    w = lab.watch("noisy", "--interval", 200, "--seconds", 20)
+    try:
+        w.sees("noisy", "up", cards=cards("noisy"))
+        # The login file's background process has written half a second after the login.
+        until(lambda: len(w.of("noisy")) > 10)
+        assert {line["state"] for line in w.of("noisy")} == {"up"}, w.of("noisy")
+    finally:
+        w.end()
+
+
 def test_two_clients_at_once_find_one_agent(lab):
     no_agent(lab, "key")
     watches = [lab.watch("key", "--interval", 500, "--seconds", 30, home=f"/root/.gpustow{i}") for i in range(4)]
@@ -153,7 +164,7 @@ def test_upload_cut_at_random_points_leaves_nothing(lab):
         time.sleep(wait)
         lab.bash("ctl", "pkill -KILL -x ssh; true", check=False)
         w.end()
-        until(lambda: not lab.processes("key", "sh -c") and not lab.processes("key", "attach"), 20,
+        until(lambda: not lab.processes("key", "/bin/sh -c") and not lab.processes("key", "attach"), 20,
               lambda: f"round {round_} ({wait}): {lab.processes('key', '')}")
         left = lab.bash("key", "cd /root/.cache/gpustow 2>/dev/null || exit 0; ls -A; for f in agent-*; do [ -e $f ] || continue; "
                         "[ agent-$(./$f id) = $f ] || echo bad; done")
@@ -298,7 +309,7 @@ def test_unknown_host_key(lab):
     try:
         got = lab.look("key", "inner")
         for host in ("key", "inner"):
-            assert got[host]["state"] == "auth", got[host]
+            assert got[host]["state"] == "auth", got[host]["why"]
             assert f"`ssh {host} -o StrictHostKeyChecking=ask true`" in got[host]["why"], got
         # Nothing was accepted on the way.
         assert "10.99" not in lab.bash("ctl", "cat /root/.ssh/known_hosts 2>/dev/null; true")

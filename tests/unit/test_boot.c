@@ -372,6 +372,15 @@ static void has_limits(void **state)
 	buf_puts(&big, "\n" MARK " HAVE\n");
 	assert_int_equal(read_one(big.data, big.len, 7, &at).word, BOOT_HAVE);
 	assert_int_equal(read_one(big.data, big.len, 100000, &at).word, BOOT_HAVE);
+	/* Nor is its end, where it happens to be cut. */
+	boot_reader_init(&r, NONCE);
+	boot_reader_put(&r, big.data, BOOT_LINE_MAX + 1, &ev);
+	boot_reader_put(&r, MARK " HAVE\n", strlen(MARK) + 6, &ev);
+	assert_int_equal(ev.word, BOOT_MORE);
+	boot_reader_put(&r, MARK " HAVE\n", strlen(MARK) + 6, &ev);
+	assert_int_equal(ev.word, BOOT_HAVE);
+	boot_reader_done(&r);
+	ev.word = BOOT_MORE;
 	/* 310 KB of banner are fine, 5 MB aren't. */
 	buf_clear(&big);
 	while (big.len < 310000)

@@ -170,7 +170,7 @@ static void argv_is(const struct host_config *h, bool can_ask, const char *want)
 	struct ssh_argv a;
 	struct buf text = {0};
 
-	ssh_argv_make(h, "/c", can_ask, NULL, "LINE", &a);
+	ssh_argv_make(h, "/c", can_ask, false, NULL, "LINE", &a);
 	join(&a, &text);
 	assert_string_equal(text.data, want);
 	assert_null(strstr(text.data, "hunter2"));
