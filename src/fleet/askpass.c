@@ -102,17 +102,23 @@ struct askpass {
 	uint64_t last_id;
 };
 
-static void drop(struct question *q)
+static void question_free(struct question *q)
 {
-	struct question **at = &q->askpass->first;
-
-	while (*at != q)
-		at = &(*at)->next;
-	*at = q->next;
 	event_free(q->readable);
 	close(q->fd);
 	buf_done(&q->in);
 	free(q);
+}
+
+static void drop(struct question *q)
+{
+	for (struct question **at = &q->askpass->first; *at; at = &(*at)->next) {
+		if (*at == q) {
+			*at = q->next;
+			break;
+		}
+	}
+	question_free(q);
 }
 
 /* Whole: does it know the word, and what is it about? */
@@ -122,7 +128,8 @@ static void take(struct question *q)
 	size_t n = strlen(a->token);
 	const char *said = buf_str(&q->in), *prompt;
 
-	prompt = strncmp(said, a->token, n) || said[n] != '\n' ? NULL : strchr(said + n + 1, '\n');
+	prompt = strncmp(said, a->token, n) != 0 || said[n] != '\n' ? NULL
+								    : strchr(said + n + 1, '\n');
 	if (!prompt || memchr(said, '\0', q->in.len)) {
 		drop(q);
 		return;
@@ -237,8 +244,10 @@ void askpass_free(struct askpass *a)
 {
 	if (!a)
 		return;
-	while (a->first)
-		drop(a->first);
+	for (struct question *q = a->first, *next; q; q = next) {
+		next = q->next;
+		question_free(q);
+	}
 	event_free(a->readable);
 	close(a->fd);
 	unlink(a->path);

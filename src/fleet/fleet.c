@@ -56,7 +56,10 @@ void fleet_add(struct fleet *f, const struct host_config *config)
 {
 	if (config && !f->site && !f->no_site.text[0])
 		ssh_site_new(f->base, f->home, f->options.can_ask, &f->site, &f->no_site);
-	GROW(f->hosts, f->n, f->cap);
+	if (f->n == f->cap) {
+		f->cap = f->cap ? f->cap * 2 : 8;
+		f->hosts = xreallocarray(f->hosts, f->cap, sizeof(struct host *));
+	}
 	f->hosts[f->n] =
 		host_new(f->base, config, f->n, &f->options, &f->owner, f->site, f->no_site.text);
 	f->n++;

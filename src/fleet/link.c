@@ -159,7 +159,7 @@ static void greeted(struct link *l, const char *op, const json_t *msg)
 
 	if (!strcmp(op, "stale")) {
 		go_down(l, "another scheduler commands this queue now");
-	} else if (strcmp(op, "hello") || !read_hello(msg, &hello)) {
+	} else if (strcmp(op, "hello") != 0 || !read_hello(msg, &hello)) {
 		go_down(l, "the agent did not say hello as agreed");
 	} else {
 		l->state = LINK_UP;
@@ -274,7 +274,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		l->state = LINK_OPENING;
 		l->transport->impl->open(l->transport);
 	} else if (l->state == LINK_GREETING) {
-		go_down(l, "the agent does not answer");
+		go_down(l, LINK_UNANSWERED);
 	} else if (now - l->heard_ms > DEAD_MS) {
 		go_down(l, "the agent has been silent for 35 s");
 	} else {

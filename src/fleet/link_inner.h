@@ -6,6 +6,9 @@
 
 #include "fleet/link.h"
 
+/* What close is told when a hello wasn't answered. */
+#define LINK_UNANSWERED "the agent does not answer"
+
 struct transport;
 
 struct transport_impl {

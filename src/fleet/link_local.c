@@ -9,7 +9,11 @@
 #include "base/fd.h"
 #include "fleet/agent_file.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -51,10 +55,42 @@ static int connect_root(struct err *e)
 	return fd;
 }
 
+struct link_local {
+	struct transport t;
+	bool is_hung; /* somebody listens and doesn't answer */
+};
+
+/* Whoever owns the socket is ended; its jobs are their shims' and don't notice. */
+static void end_hung(void)
+{
+	char path[4096];
+	struct root root;
+	pid_t pid = 0;
+	int fd;
+
+	root_init(&root);
+	if (root_path(path, sizeof(path), NULL) || root_open(&root, path, NULL))
+		return;
+	fd = openat(root.fd, "agent.lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && !fd_lock_holder(fd, &pid) && pid > 0 && !kill(pid, SIGKILL))
+		/* Its lock and its socket go with it. */
+		for (int i = 0; i < 100 && !fd_lock_holder(fd, &pid) && pid; i++)
+			poll(NULL, 0, 5);
+	if (fd >= 0)
+		close(fd);
+	root_done(&root);
+}
+
 static void local_open(struct transport *t)
 {
+	struct link_local *l = (struct link_local *)t;
 	struct err e = {0};
-	int fd = connect_root(&e);
+	int fd;
+
+	if (l->is_hung)
+		end_hung();
+	l->is_hung = false;
+	fd = connect_root(&e);
 
 	if (fd < 0)
 		link_failed(t->link, LINK_FAIL_NET, e.text);
@@ -64,6 +100,7 @@ static void local_open(struct transport *t)
 
 static bool local_close(struct transport *t, const char *why)
 {
+	((struct link_local *)t)->is_hung = why && !strcmp(why, LINK_UNANSWERED);
 	return false;
 }
 
@@ -92,8 +129,8 @@ static const struct transport_impl local_impl = {
 struct link *link_new_local(
 	struct event_base *base, const struct link_who *who, const struct link_owner *owner)
 {
-	struct transport *t = xcalloc(1, sizeof(*t));
+	struct link_local *l = xcalloc(1, sizeof(*l));
 
-	t->impl = &local_impl;
-	return link_new(base, t, who, owner);
+	l->t.impl = &local_impl;
+	return link_new(base, &l->t, who, owner);
 }

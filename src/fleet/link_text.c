@@ -29,14 +29,8 @@ struct text_run {
 	void *arg;
 };
 
-static void drop(struct text_run *run)
+static void run_free(struct text_run *run)
 {
-	struct text_run **at = &run->l->runs;
-
-	while (*at && *at != run)
-		at = &(*at)->next;
-	if (*at)
-		*at = run->next;
 	if (run->readable)
 		event_free(run->readable);
 	if (run->limit)
@@ -45,6 +39,17 @@ static void drop(struct text_run *run)
 	boot_reader_done(&run->reader);
 	buf_done(&run->out);
 	free(run);
+}
+
+static void drop(struct text_run *run)
+{
+	for (struct text_run **at = &run->l->runs; *at; at = &(*at)->next) {
+		if (*at == run) {
+			*at = run->next;
+			break;
+		}
+	}
+	run_free(run);
 }
 
 /* The last line "MARK END status" after the output: its exit code, the output cut before it; -1 without. */
@@ -188,6 +193,8 @@ void link_text_run(struct transport *t, const char *command, int64_t limit_ms, s
 
 void link_text_free_all(struct link_ssh *l)
 {
-	while (l->runs)
-		drop(l->runs);
+	for (struct text_run *run = l->runs, *next; run; run = next) {
+		next = run->next;
+		run_free(run);
+	}
 }

@@ -411,6 +411,22 @@ def test_hung_agent_is_replaced(lab):
     lab.bash("key", "pkill -KILL -f 'gpustow-agent serve'; true", check=False)
 
 
+def test_hung_agent_of_this_machine_is_replaced(lab):
+    w = lab.watch("local", "--interval", 500, "--seconds", 60)
+    try:
+        _, at = w.sees("local", "none")
+        lab.bash("ctl", "pkill -STOP -f 'gpustow-agent serve'")
+        _, at = w.sees("local", "suspect", after=at)
+    finally:
+        w.end()
+    w = lab.watch("local", "--interval", 500, "--seconds", 60)
+    try:
+        w.sees("local", "none", deadline=30)
+    finally:
+        w.end()
+    lab.bash("ctl", "pkill -KILL -f 'gpustow-agent serve'; true", check=False)
+
+
 def test_the_started_agent_does_not_hold_the_channel(lab):
     no_agent(lab, "jump")
     began = time.monotonic()

@@ -84,7 +84,7 @@ crash() {
 }
 
 up() {
-	local hosts=${*:-$all} h
+	local hosts=${*:-$all} h pid pids=
 	mkdir -p "$lab/ctl/m"
 	chmod 700 "$lab"
 	echo "gs$$" >"$lab/prefix"
@@ -97,8 +97,12 @@ up() {
 	ip -n "$(ns ctl)" link set lo up
 	for h in $hosts; do add_host "$h"; done
 	boot ctl
-	for h in $hosts; do boot "$h" & done
-	wait $(jobs -p | grep -vxF -f <(cat "$lab"/*/wire.pid "$lab"/*/outer.pid 2>/dev/null)) || true
+	for h in $hosts; do
+		boot "$h" &
+		pids="$pids $!"
+	done
+	# Not all children: wires and hosts stay.
+	for pid in $pids; do wait "$pid" || true; done
 	for h in $hosts; do [ -s "$lab/$h/init.pid" ] || { echo "lab.sh: $h did not boot" >&2; exit 1; }; done
 }
 
