@@ -22,7 +22,7 @@ extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel
 extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
-	cmd_complete;
+	cmd_complete, cmd_fleet;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -45,6 +45,7 @@ const struct command *const commands[] = {
 	&cmd_version,
 	&cmd_man,
 	&cmd_complete,
+	&cmd_fleet,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
