@@ -6,6 +6,7 @@
 
 #include "core/attempt.h"
 #include "core/gpu.h"
+#include "core/host_figures.h"
 #include "core/wire.h"
 
 /* What one live attempt holds or has been promised on one card, whichever queue of this user it belongs to. */
@@ -29,9 +30,19 @@ struct sample {
 	int64_t *promised_mib;
 	struct ledger_row *rows;
 	uint32_t n_rows;
+	/*
+	 * Everything there is goes out: all metrics, instances, host, versions, and the process rows' details. Encoding
+	 * with false leaves out what the snapshot may have of these; decoding says which it was.
+	 */
+	bool with_details;
+	bool has_host;
+	struct host_figures host;
 };
 
 void sample_done(struct sample *s);
-/* A new {"op":"sample",...}; the caller's reference. */
+/*
+ * A new {"op":"sample",...}; the caller's reference. Texts of process rows have a limit together, so that a sample with
+ * details stays below that of a message: rows past it go without.
+ */
 json_t *sample_encode(const struct sample *s);
 int sample_decode(const json_t *msg, struct sample *ret, struct err *e);
