@@ -80,28 +80,35 @@ static void add_memory_errors(const struct gpu_card *c, struct facts *f)
 	int64_t n;
 
 	if (count_of(c, METRIC_REMAP_FAILURE))
-		add(f, "remap", HEALTH_BAD, "a memory row couldn't be remapped: the card should be replaced");
+		add(f, "remap", HEALTH_BAD,
+			"a memory row couldn't be remapped: the card should be replaced");
 	if (count_of(c, METRIC_REMAP_PENDING))
-		add(f, "remap", HEALTH_WARNING, "a memory row will be remapped at the next reset: reset the card when it's idle");
+		add(f, "remap", HEALTH_WARNING,
+			"a memory row will be remapped at the next reset: reset the card when it's idle");
 	if (count_of(c, METRIC_RETIRED_PENDING))
-		add(f, "retired", HEALTH_WARNING, "memory pages will be retired at the next reboot");
+		add(f, "retired", HEALTH_WARNING,
+			"memory pages will be retired at the next reboot");
 	n = count_of(c, METRIC_ECC_UNCORR);
 	if (n)
-		add(f, "ecc", HEALTH_BAD, "%lld memory errors that weren't corrected since the driver was loaded",
+		add(f, "ecc", HEALTH_BAD,
+			"%lld memory errors that weren't corrected since the driver was loaded",
 			(long long)n);
 }
 
 static void add_recovery(const struct gpu_card *c, struct facts *f)
 {
 	static const char *const actions[] = {NULL, "the driver asks for a reset of the card",
-		"the driver asks for a reboot of the machine", "the driver asks that peer-to-peer work be drained",
-		"the driver asks that the card be drained and reset", "the driver asks that the fabric be recovered"};
+		"the driver asks for a reboot of the machine",
+		"the driver asks that peer-to-peer work be drained",
+		"the driver asks that the card be drained and reset",
+		"the driver asks that the fabric be recovered"};
 	int64_t action = count_of(c, METRIC_RECOVERY);
 
 	if (action > 0 && (size_t)action < ARRAY_LEN(actions))
 		add(f, "recovery", HEALTH_BAD, "%s", actions[action]);
 	else if (action)
-		add(f, "recovery", HEALTH_BAD, "the driver asks for recovery action %lld", (long long)action);
+		add(f, "recovery", HEALTH_BAD, "the driver asks for recovery action %lld",
+			(long long)action);
 }
 
 /* NVIDIA's catalogue of XIDs: those whose cause or way out can be said in a few words. */
@@ -148,7 +155,8 @@ static void add_mig(const struct gpu_card *c, struct facts *f)
 	struct value now = c->m[METRIC_MIG_MODE], then = c->m[METRIC_MIG_PENDING];
 
 	if (value_is_present(now) && value_is_present(then) && now.v != then.v)
-		add(f, "mig", HEALTH_WARNING, "MIG mode will be %s after a reset of the card", then.v ? "on" : "off");
+		add(f, "mig", HEALTH_WARNING, "MIG mode will be %s after a reset of the card",
+			then.v ? "on" : "off");
 }
 
 /* Worst first, else as they came. */

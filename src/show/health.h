@@ -12,7 +12,8 @@
 enum health_weight { HEALTH_NOTE, HEALTH_WARNING, HEALTH_BAD };
 
 struct health_fact {
-	const char *kind; /* "state", "throttle", "remap", "retired", "ecc", "recovery", "xid", "mig", "driver_memory" */
+	const char *
+		kind; /* "state", "throttle", "remap", "retired", "ecc", "recovery", "xid", "mig", "driver_memory" */
 	enum health_weight weight;
 	char text[200]; /* a clause without a full stop */
 };

@@ -6,7 +6,6 @@
 
 #include "base/buf.h"
 #include "base/row.h"
-#include "core/host_figures.h"
 #include "core/sample.h"
 
 #include <jansson.h>
@@ -17,16 +16,15 @@
 #define ONCE_SCHEMA_VERSION 1
 
 struct show_host {
-	const char *name;    /* "local", or the nickname */
+	const char *name; /* "local", or the nickname */
 	const char *address; /* "alice@gpu1:22"; NULL: this machine */
-	const char *state;   /* host_state_name */
-	const char *why;     /* the sentence behind the state; "" */
-	bool has_answered;   /* what was asked of it was answered: cards, or that it has none */
-	const struct sample *sample;	  /* NULL: none yet */
-	const struct host_figures *host; /* NULL: unknown */
-	int64_t sample_age_ms;		  /* -1 without a sample */
-	bool is_stale;			  /* the sample is from before the host stopped answering */
-	int64_t clock_offset_ms;	  /* its wall clock less ours */
+	const char *state; /* host_state_name */
+	const char *why; /* the sentence behind the state; "" */
+	bool has_answered; /* what was asked of it was answered: cards, or that it has none */
+	const struct sample *sample; /* NULL: none yet */
+	int64_t sample_age_ms; /* -1 without a sample */
+	bool is_stale; /* the sample is from before the host stopped answering */
+	int64_t clock_offset_ms; /* its wall clock less ours */
 	/* How long each step took since the beginning, ms; -1: not reached, or unknown. */
 	int64_t connected_ms, hello_ms, first_sample_ms, rtt_ms;
 };

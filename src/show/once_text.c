@@ -16,7 +16,21 @@
 enum { USERS_MAX = 12, CARD_USERS_MAX = 6, CLOCK_TOLERANCE_MS = 5000 };
 
 /* In the order of the screen; they leave in the order that the spec gives. */
-enum column { GPU, NAME, FAN, UTIL, TEMP, LINK, RX, TX, POWER, MEM_UTIL, MEMORY, PROCESSES, COLUMN_N };
+enum column {
+	GPU,
+	NAME,
+	FAN,
+	UTIL,
+	TEMP,
+	LINK,
+	RX,
+	TX,
+	POWER,
+	MEM_UTIL,
+	MEMORY,
+	PROCESSES,
+	COLUMN_N
+};
 static const struct table_column columns[COLUMN_N] = {
 	[GPU] = {"GPU"},
 	[NAME] = {"name", .min = 8},
@@ -120,7 +134,8 @@ static void put_watts(struct value v, struct buf *out)
 static void put_power(struct table *t, const struct gpu_card *c)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	struct value state = c->m[METRIC_PSTATE], draw = c->m[METRIC_POWER], limit = c->m[METRIC_POWER_LIMIT];
+	struct value state = c->m[METRIC_PSTATE], draw = c->m[METRIC_POWER],
+		     limit = c->m[METRIC_POWER_LIMIT];
 
 	if (!value_is_present(state) && !value_is_present(draw) && !value_is_present(limit)) {
 		table_absent(t);
@@ -174,7 +189,8 @@ static void add_card(struct table *t, const struct sample *s, uint32_t i)
 	table_row(t);
 	table_number(t, ROW_BOLD, c->index, 0, "");
 	if (name.len)
-		table_text(t, ROW_PLAIN, "%s%s", buf_str(&name), c->is_unified ? " (unified memory)" : "");
+		table_text(t, ROW_PLAIN, "%s%s", buf_str(&name),
+			c->is_unified ? " (unified memory)" : "");
 	else
 		table_absent(t);
 	put_percent(t, c->m[METRIC_FAN], 101, 101, 101);
@@ -211,7 +227,8 @@ static void add_health(struct table *t, const struct gpu_card *c)
 
 	if (!n)
 		return;
-	buf_printf(&b, "  %s %d: ", facts[0].weight == HEALTH_NOTE ? "note, card" : "! card", c->index);
+	buf_printf(&b, "  %s %d: ", facts[0].weight == HEALTH_NOTE ? "note, card" : "! card",
+		c->index);
 	for (size_t i = 0; i < n; i++)
 		buf_printf(&b, "%s%s", i ? "; " : "", facts[i].text);
 	table_note(t,
@@ -251,7 +268,8 @@ static void put_rule(const struct once_style *style, size_t cells, struct buf *o
 	row_end(&r);
 }
 
-static void put_uses_line(const char *title, struct show_uses *u, const struct once_style *style, struct buf *out)
+static void put_uses_line(
+	const char *title, struct show_uses *u, const struct once_style *style, struct buf *out)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	struct row r;
@@ -319,7 +337,8 @@ static void put_card_sums(struct row *r, const struct sample *s)
 static void put_host_sums(struct row *r, const struct host_figures *h)
 {
 	if (value_is_present(h->cpu_pct))
-		row_printf(r, color_of(h->cpu_pct.v, 0, 50, 80), "  CPU %lld%%", (long long)h->cpu_pct.v);
+		row_printf(r, color_of(h->cpu_pct.v, 0, 50, 80), "  CPU %lld%%",
+			(long long)h->cpu_pct.v);
 	if (value_is_present(h->cpu_pct) && h->cores)
 		row_printf(r, ROW_DIM, "(%d)", h->cores);
 	if (value_is_present(h->mem_used_mib) && value_is_present(h->mem_total_mib)) {
@@ -344,7 +363,8 @@ static void put_age(const struct show_host *h, struct row *r)
 }
 
 /* "[2] gpu1  2 GPUs  1 idle ..." or its sentence. */
-static void put_summary(const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
+static void put_summary(
+	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
 	struct row r;
 
@@ -353,13 +373,14 @@ static void put_summary(const struct show_host *h, size_t number, const struct o
 	row_text(&r, ROW_BOLD, h->name);
 	row_text(&r, ROW_PLAIN, "  ");
 	if (!h->has_answered || !h->sample)
-		row_printf(&r, h->has_answered ? ROW_DIM : ROW_RED, "%s%s%s", h->state, h->why[0] ? ": " : "", h->why);
+		row_printf(&r, h->has_answered ? ROW_DIM : ROW_RED, "%s%s%s", h->state,
+			h->why[0] ? ": " : "", h->why);
 	if (!h->has_answered && h->sample)
 		row_text(&r, ROW_PLAIN, "  ");
 	if (h->sample) {
 		put_card_sums(&r, h->sample);
-		if (h->host)
-			put_host_sums(&r, h->host);
+		if (h->sample->has_host)
+			put_host_sums(&r, &h->sample->host);
 		if (h->sample->snap.source[0])
 			row_printf(&r, ROW_DIM, "  src:%s", h->sample->snap.source);
 		put_age(h, &r);
@@ -383,7 +404,8 @@ static void put_source(const struct show_host *h, const struct once_style *style
 	struct row r;
 
 	if (h->clock_offset_ms > CLOCK_TOLERANCE_MS || h->clock_offset_ms < -CLOCK_TOLERANCE_MS) {
-		text_put_duration(&clock, h->clock_offset_ms < 0 ? -h->clock_offset_ms : h->clock_offset_ms);
+		text_put_duration(
+			&clock, h->clock_offset_ms < 0 ? -h->clock_offset_ms : h->clock_offset_ms);
 		buf_puts(&clock, h->clock_offset_ms < 0 ? " behind" : " ahead");
 	}
 	row_begin(&r, &style->row, out);
@@ -398,7 +420,8 @@ static void put_source(const struct show_host *h, const struct once_style *style
 static void put_step(struct row *r, const char *name, int64_t ms)
 {
 	if (ms >= 0)
-		row_printf(r, ROW_DIM, "  %s %lld.%03llds", name, (long long)(ms / 1000), (long long)(ms % 1000));
+		row_printf(r, ROW_DIM, "  %s %lld.%03llds", name, (long long)(ms / 1000),
+			(long long)(ms % 1000));
 }
 
 static void put_timings(const struct show_host *h, const struct once_style *style, struct buf *out)
@@ -430,7 +453,8 @@ static void put_error(const struct sample *s, const struct once_style *style, st
 	row_end(&r);
 }
 
-static void put_host(const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
+static void put_host(
+	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
 	CLEANUP(show_uses_done) struct show_uses u = {0};
 

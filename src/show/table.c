@@ -13,8 +13,8 @@ enum { GAP = 2, STRETCH_MAX = 8 };
 
 void table_init(struct table *t, const struct table_column *columns, size_t n)
 {
-	*t = (struct table){.columns = columns,
-		.n_columns = n < TABLE_COLUMNS_MAX ? n : TABLE_COLUMNS_MAX};
+	*t = (struct table){
+		.columns = columns, .n_columns = n < TABLE_COLUMNS_MAX ? n : TABLE_COLUMNS_MAX};
 }
 
 void table_done(struct table *t)
@@ -278,7 +278,8 @@ static void put_row(const struct layout *l, size_t i, struct buf *out)
 	row_end(&r);
 }
 
-void table_put(const struct table *t, const struct row_style *style, bool is_compact, struct buf *out)
+void table_put(
+	const struct table *t, const struct row_style *style, bool is_compact, struct buf *out)
 {
 	struct layout l = {.t = t,
 		.style = style,

@@ -20,8 +20,8 @@
 struct table_column {
 	const char *title;
 	bool is_number; /* on the right */
-	uint8_t drop;	/* the place in the order in which columns leave, 1 first; 0: stays */
-	size_t min;	/* cells it may be shrunk to; 0: its title and its values are never cut */
+	uint8_t drop; /* the place in the order in which columns leave, 1 first; 0: stays */
+	size_t min; /* cells it may be shrunk to; 0: its title and its values are never cut */
 };
 
 struct table_cell {
@@ -31,13 +31,13 @@ struct table_cell {
 
 struct table_row {
 	struct table_cell *cells; /* one for each column; NULL for a note */
-	char *note;		  /* a line of its own below the row before, from edge to edge */
+	char *note; /* a line of its own below the row before, from edge to edge */
 	enum row_color note_color;
 };
 
 struct table {
 	const struct table_column *columns; /* borrowed */
-	size_t n_columns, n_filled;	    /* cells of the last row that were given */
+	size_t n_columns, n_filled; /* cells of the last row that were given */
 	struct table_row *rows;
 	size_t n_rows, cap_rows;
 };
@@ -56,4 +56,5 @@ void table_absent(struct table *t);
 void table_note(struct table *t, enum row_color color, const char *text);
 
 /* Titles and rows, each line ended. is_compact: room that's left is not shared out among the columns. */
-void table_put(const struct table *t, const struct row_style *style, bool is_compact, struct buf *out);
+void table_put(
+	const struct table *t, const struct row_style *style, bool is_compact, struct buf *out);

@@ -110,11 +110,11 @@ void show_uses_put(const struct show_uses *u, size_t most, struct buf *out)
 
 int64_t show_link_capacity_kib_s(int64_t gen, int64_t width)
 {
-	static const int64_t bytes_per_lane[] = {
-		0, 250000000, 500000000, 984600000, 1969200000, 3938500000, 7563000000, 15125000000};
+	static const int64_t bytes_per_lane[] = {0, 250000000, 500000000, 984600000, 1969200000,
+		3938500000, 7563000000, 15125000000};
 
-	if (gen < 1 || (size_t)gen >= sizeof(bytes_per_lane) / sizeof(bytes_per_lane[0]) || width < 1 ||
-		width > 64)
+	if (gen < 1 || (size_t)gen >= sizeof(bytes_per_lane) / sizeof(bytes_per_lane[0]) ||
+		width < 1 || width > 64)
 		return 0;
 	return bytes_per_lane[gen] * width / 1024;
 }
