@@ -129,3 +129,29 @@ void row_end(struct row *r)
 {
 	buf_putc(r->out, '\n');
 }
+
+void row_wrap(struct row *r, enum row_color color, size_t indent, const char *s)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	bool is_first = true;
+
+	row_clean(r->style, s, strlen(s), &text);
+	for (const char *word = buf_str(&text); *word;) {
+		CLEANUP(buf_done) struct buf one = {0};
+		size_t len = strcspn(word, " "), cells = text_width(word, len);
+		const struct row_style *style = r->style;
+		struct buf *out = r->out;
+
+		if (!is_first && r->left < cells + 1 && style->cols > indent + 8) {
+			row_end(r);
+			row_begin(r, style, out);
+			row_printf(r, ROW_PLAIN, "%*s", (int)indent, "");
+			is_first = true;
+		}
+		buf_printf(&one, "%s%.*s", is_first ? "" : " ", (int)len, word);
+		row_text(r, color, buf_str(&one));
+		is_first = false;
+		word += len + strspn(word + len, " ");
+	}
+	row_end(r);
+}

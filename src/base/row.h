@@ -42,3 +42,9 @@ void row_printf(struct row *r, enum row_color color, const char *fmt, ...)
 void row_either(struct row *r, enum row_color color, const char *utf8, const char *ascii);
 /* Ends the line: nothing but '\n'. */
 void row_end(struct row *r);
+
+/*
+ * A sentence over as many lines as it needs, broken at blanks; lines after the first begin with `indent` blanks. The row has
+ * been begun and may have text in it; afterwards it's ended. A word wider than the line is cut.
+ */
+void row_wrap(struct row *r, enum row_color color, size_t indent, const char *s);

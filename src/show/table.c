@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 2, STRETCH_MAX = 8 };
+enum { GAP = 2, STRETCH_MAX = 8, NOTE_INDENT = 4 };
 
 void table_init(struct table *t, const struct table_column *columns, size_t n)
 {
@@ -270,9 +270,12 @@ static void put_row(const struct layout *l, size_t i, struct buf *out)
 	struct row r;
 
 	row_begin(&r, l->style, out);
-	if (row->note)
-		row_text(&r, row->note_color, row->note);
-	for (size_t k = 0; row->cells && k < l->t->n_columns; k++)
+	if (row->note) {
+		row_text(&r, ROW_PLAIN, "  ");
+		row_wrap(&r, row->note_color, NOTE_INDENT, row->note);
+		return;
+	}
+	for (size_t k = 0; k < l->t->n_columns; k++)
 		if (l->is_shown[k])
 			put_cell(l, &r, k, cell_at(l, i, k), row->cells[k].color, k == last);
 	row_end(&r);

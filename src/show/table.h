@@ -31,7 +31,7 @@ struct table_cell {
 
 struct table_row {
 	struct table_cell *cells; /* one for each column; NULL for a note */
-	char *note; /* a line of its own below the row before, from edge to edge */
+	char *note; /* lines of its own below the row before */
 	enum row_color note_color;
 };
 
@@ -52,7 +52,7 @@ void table_text(struct table *t, enum row_color color, const char *fmt, ...)
 void table_number(struct table *t, enum row_color color, int64_t v, int decimals, const char *unit);
 /* A dim dash. */
 void table_absent(struct table *t);
-/* What doesn't fit into columns; it's cut at the edge of the terminal. */
+/* A sentence that doesn't fit into columns: indented, over as many lines as it needs. */
 void table_note(struct table *t, enum row_color color, const char *text);
 
 /* Titles and rows, each line ended. is_compact: room that's left is not shared out among the columns. */
