@@ -227,8 +227,8 @@ static void add_health(struct table *t, const struct gpu_card *c)
 
 	if (!n)
 		return;
-	buf_printf(&b, "  %s %d: ", facts[0].weight == HEALTH_NOTE ? "note, card" : "! card",
-		c->index);
+	buf_printf(
+		&b, "%s %d: ", facts[0].weight == HEALTH_NOTE ? "note, card" : "! card", c->index);
 	for (size_t i = 0; i < n; i++)
 		buf_printf(&b, "%s%s", i ? "; " : "", facts[i].text);
 	table_note(t,
@@ -362,30 +362,43 @@ static void put_age(const struct show_host *h, struct row *r)
 	row_text(r, ROW_AMBER, buf_str(&b));
 }
 
+static void put_sentence(
+	enum row_color color, const char *text, const struct once_style *style, struct buf *out)
+{
+	struct row r;
+
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_PLAIN, "    ");
+	row_wrap(&r, color, 4, text);
+}
+
 /* "[2] gpu1  2 GPUs  1 idle ..." or its sentence. */
 static void put_summary(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
+	CLEANUP(buf_done) struct buf why = {0};
 	struct row r;
 
 	row_begin(&r, &style->row, out);
 	row_printf(&r, ROW_DIM, "[%zu] ", number);
 	row_text(&r, ROW_BOLD, h->name);
 	row_text(&r, ROW_PLAIN, "  ");
-	if (!h->has_answered || !h->sample)
-		row_printf(&r, h->has_answered ? ROW_DIM : ROW_RED, "%s%s%s", h->state,
-			h->why[0] ? ": " : "", h->why);
-	if (!h->has_answered && h->sample)
-		row_text(&r, ROW_PLAIN, "  ");
-	if (h->sample) {
-		put_card_sums(&r, h->sample);
-		if (h->sample->has_host)
-			put_host_sums(&r, &h->sample->host);
-		if (h->sample->snap.source[0])
-			row_printf(&r, ROW_DIM, "  src:%s", h->sample->snap.source);
-		put_age(h, &r);
+	if (!h->sample) {
+		buf_printf(&why, "%s%s%s", h->state, h->why[0] ? ": " : "", h->why);
+		row_wrap(&r, h->has_answered ? ROW_DIM : ROW_RED, 4, buf_str(&why));
+		return;
 	}
+	if (!h->has_answered)
+		row_printf(&r, ROW_RED, "%s  ", h->state);
+	put_card_sums(&r, h->sample);
+	if (h->sample->has_host)
+		put_host_sums(&r, &h->sample->host);
+	if (h->sample->snap.source[0])
+		row_printf(&r, ROW_DIM, "  src:%s", h->sample->snap.source);
+	put_age(h, &r);
 	row_end(&r);
+	if (!h->has_answered && h->why[0])
+		put_sentence(ROW_RED, h->why, style, out);
 }
 
 static void put_fact(struct row *r, bool *has_any, const char *name, const char *value)
@@ -440,19 +453,6 @@ static void put_timings(const struct show_host *h, const struct once_style *styl
 	row_end(&r);
 }
 
-/* What the node itself couldn't ask: the sentence stands where the table would. */
-static void put_error(const struct sample *s, const struct once_style *style, struct buf *out)
-{
-	struct row r;
-
-	if (!s->snap.error[0])
-		return;
-	row_begin(&r, &style->row, out);
-	row_text(&r, s->snap.n_cards ? ROW_AMBER : ROW_DIM, "    ");
-	row_text(&r, s->snap.n_cards ? ROW_AMBER : ROW_DIM, s->snap.error);
-	row_end(&r);
-}
-
 static void put_host(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
@@ -464,7 +464,10 @@ static void put_host(
 	put_timings(h, style, out);
 	if (!h->sample)
 		return;
-	put_error(h->sample, style, out);
+	/* What the node itself couldn't ask stands where the table would. */
+	if (h->sample->snap.error[0])
+		put_sentence(h->sample->snap.n_cards ? ROW_AMBER : ROW_DIM, h->sample->snap.error,
+			style, out);
 	if (!h->sample->snap.n_cards)
 		return;
 	put_table(h->sample, style, out);
