@@ -8,6 +8,7 @@
 #include "agent/command.h"
 #include "agent/life.h"
 #include "agent/log.h"
+#include "agent/release.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -423,6 +424,7 @@ static void act(struct agent *a)
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	launch_turn(a);
+	release_turn(a);
 	sample_push(a);
 	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
 		agent_retire(a);
