@@ -23,7 +23,7 @@
 extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;
 extern const struct command cmd_wait, cmd_release, cmd_doctor;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
-	cmd_complete;
+	cmd_complete, cmd_fleet;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -41,6 +41,7 @@ const struct command *const commands[] = {
 	&cmd_version,
 	&cmd_man,
 	&cmd_complete,
+	&cmd_fleet,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 

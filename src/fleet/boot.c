@@ -37,10 +37,11 @@ static const char careful_part[] =
 	"if [ $(wc -c <\"$t\") -eq $n ] && is \"$t\" && mv -f \"$t\" \"$d/agent-$h\"; then exec \"$d/agent-$h\" attach MARK; fi; "
 	"rm -f \"$t\"; say FAIL $m does not run from $d; exit 1; done; say FAIL no place:$w";
 
-static const char usual_dir[] = "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gpustow";
+/* Below /dev/null even root can make nothing: what stands for a place that this machine doesn't have. */
+static const char usual_dir[] = "${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/gpustow";
 static const char usual_places[] =
-	"\"${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/gpustow\" /var/tmp/gpustow-$u "
-	"\"${XDG_RUNTIME_DIR:-/nonexistent}/gpustow\" /tmp/gpustow-$u /dev/shm/gpustow-$u";
+	"\"${XDG_CACHE_HOME:-${HOME:-/dev/null}/.cache}/gpustow\" /var/tmp/gpustow-$u "
+	"\"${XDG_RUNTIME_DIR:-/dev/null}/gpustow\" /tmp/gpustow-$u /dev/shm/gpustow-$u";
 
 struct word {
 	const char *name;

@@ -66,4 +66,7 @@ void fleet_add(struct fleet *f, const struct host_config *config);
 size_t fleet_count(const struct fleet *f);
 const struct fleet_host *fleet_at(const struct fleet *f, size_t i);
 void fleet_answer(struct fleet *f, uint64_t question, const char *answer);
+/* A person wants it tried now: the only way out of AUTH, and a shorter one out of DOWN. */
+void fleet_retry(struct fleet *f, size_t i);
+/* Not from within a callback. */
 void fleet_free(struct fleet *f);

@@ -420,8 +420,8 @@ static void begin(struct link_ssh *l)
 {
 	ssh_site_recall(l->site, buf_str(&l->key), &l->memory);
 	l->steps = (struct link_ssh_steps){.connected_at_ms = -1};
-	if (l->host->password && l->host->auth != AUTH_KEY && !l->user) {
-		l->user = xstrdup("");
+	if (l->host->password && l->host->auth != AUTH_KEY && !l->has_resolved) {
+		l->has_resolved = true;
 		resolve(l);
 	} else if (l->is_careful ||
 		   clock_wall_ms() - l->memory.seen_wall_ms < SSH_PERSIST_S * 1000) {

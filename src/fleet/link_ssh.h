@@ -31,6 +31,7 @@ struct link_ssh {
 	struct askpass *askpass; /* NULL: ssh is in batch mode */
 	char *user,
 		*prompt_host; /* as ssh resolves them, for the password's prompt; NULL: not needed or not known */
+	bool has_resolved;
 	bool password_given; /* in this connection */
 
 	enum ssh_phase phase;
