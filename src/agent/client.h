@@ -26,6 +26,7 @@
 struct sample_want {
 	int64_t id;
 	uint64_t number; /* the sampler's request that answers it */
+	bool details;
 };
 
 /* How far a client's wish has come that the driver be let go of (release.h). */
@@ -51,6 +52,7 @@ struct client {
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
+	bool watches_details;
 	uint64_t seen_number;	  /* of the last sample it got by watching */
 	enum client_release release;
 	bool release_forced;

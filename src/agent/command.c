@@ -136,6 +136,7 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 		return r;
 	if (ms && ms < 100)
 		return err_set(e, -EINVAL, "the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
+	c->watches_details = json_is_true(json_object_get(msg, "details"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;
 	c->seen_number = 0;
@@ -144,6 +145,7 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 
 static int on_sample(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
+	bool details = json_is_true(json_object_get(msg, "details"));
 	int64_t id;
 	int r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &id, e);
 
@@ -151,7 +153,11 @@ static int on_sample(struct agent *a, struct client *c, const json_t *msg, struc
 		return r;
 	if (c->n_wants == CLIENT_WANTS_MAX)
 		return err_set(e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
-	c->wants[c->n_wants++] = (struct sample_want){.id = id, .number = agent_ask_sample(a)};
+	c->wants[c->n_wants++] = (struct sample_want){
+		.id = id,
+		.number = details ? sampler_ask_as(a->sampler, a->now_ms, SAMPLER_LOOKS) : agent_ask_sample(a),
+		.details = details,
+	};
 	return 0;
 }
 

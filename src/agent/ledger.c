@@ -20,6 +20,7 @@ struct stamp {
 struct ledger {
 	struct gpu_snapshot snap;
 	uint64_t number;
+	uint64_t fresh_number; /* of the last snapshot that had process lists of its own */
 	struct attempt_name *proc_owner; /* parallel to snap.procs; job 0: nobody of ours */
 	struct track *track;
 	struct promise_other *others;
@@ -125,7 +126,7 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	/* A snapshot that couldn't ask says nothing about who holds what; the cards of the last good one stay known. */
 	if (snap->error[0] && !snap->n_cards && l->snap.n_cards) {
 		memcpy(l->snap.error, snap->error, sizeof(l->snap.error));
-		l->number = number;
+		l->number = l->fresh_number = number;
 		gpu_snapshot_done(snap);
 		return;
 	}
@@ -133,6 +134,8 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	l->snap = *snap;
 	*snap = (struct gpu_snapshot){0};
 	l->number = number;
+	if (!l->snap.has_old_procs)
+		l->fresh_number = number;
 	free(l->proc_owner);
 	l->proc_owner = xcalloc(l->snap.n_procs + 1, sizeof(*l->proc_owner));
 	attribute(&l->snap, t, l->proc_owner);
@@ -165,10 +168,14 @@ void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 
 bool ledger_is_fresh(const struct ledger *l, const char *uuid)
 {
+	int at = gpu_find_uuid(&l->snap, uuid);
+
+	if (at >= 0 && l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+		return false;
 	for (size_t i = 0; i < l->n_stamps; i++)
 		if (!strcmp(l->stamps[i].uuid, uuid))
-			return l->number > l->stamps[i].asked;
-	return l->number > 0;
+			return l->fresh_number == l->number && l->number > l->stamps[i].asked;
+	return l->number > 0 && l->fresh_number == l->number;
 }
 
 /* ---- other users' promises ---- */

@@ -30,8 +30,19 @@ void sampler_free(struct sampler *s);
 
 /* To poll for reading; -1 while there's no child. */
 int sampler_fd(const struct sampler *s);
-/* Asks for a snapshot begun after this call, starting the child if need be. Returns the request's number. */
+/*
+ * Asks for a snapshot begun after this call, starting the child if need be. Returns the request's number. The plain one
+ * is what admission needs: all process lists read anew, sleeping cards woken.
+ */
 uint64_t sampler_ask(struct sampler *s, int64_t now_ms);
+/* What a request wants besides; of several that wait, one answer gives the details any wants and the allowances all give. */
+enum {
+	SAMPLER_DETAILS = 1,
+	SAMPLER_MAY_SLEEP = 2, /* sleeping cards sleep on */
+	SAMPLER_OLD_PROCS = 4, /* process lists may be 2 s old */
+};
+#define SAMPLER_LOOKS (SAMPLER_DETAILS | SAMPLER_MAY_SLEEP) /* for those who place no jobs by it */
+uint64_t sampler_ask_as(struct sampler *s, int64_t now_ms, unsigned flags);
 /* Requests asked so far: what happens now is seen by the answer to any later number. */
 uint64_t sampler_asked(const struct sampler *s);
 /* One is on its way. */
