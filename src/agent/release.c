@@ -31,8 +31,9 @@ static json_t *jobs_on_cards(const struct agent *a)
 
 		if (at->n_cards && attempt_is_live(at))
 			json_array_append_new(list,
-				json_pack("{s:s, s:I, s:I, s:i}", "queue", at->name.queue, "job", (json_int_t)at->name.job,
-					"attempt", (json_int_t)at->name.attempt, "pid", (int)at->rec.pid));
+				json_pack("{s:s, s:I, s:I, s:i}", "queue", at->name.queue, "job",
+					(json_int_t)at->name.job, "attempt",
+					(json_int_t)at->name.attempt, "pid", (int)at->rec.pid));
 	}
 	return list;
 }
@@ -65,7 +66,8 @@ static void finish(struct agent *a, struct client *c)
 		client_send(c, json_pack("{s:s}", "op", "released"));
 	} else if (a->now_ms - c->release_since_ms >= CLOSE_MS) {
 		c->release = RELEASE_NONE;
-		client_error(c, "the driver doesn't let gpustow's sampler end: it hangs in the kernel, and the card is in use until a reboot");
+		client_error(c,
+			"the driver doesn't let gpustow's sampler end: it hangs in the kernel, and the card is in use until a reboot");
 	}
 }
 

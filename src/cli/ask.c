@@ -135,7 +135,8 @@ static void on_interrupt(evutil_socket_t sig, short what, void *arg)
 	raise((int)sig);
 }
 
-struct ask *ask_new(struct event_base *base, void (*answered)(void *arg, uint64_t question, const char *text), void *arg)
+struct ask *ask_new(struct event_base *base,
+	void (*answered)(void *arg, uint64_t question, const char *text), void *arg)
 {
 	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	struct ask *a;

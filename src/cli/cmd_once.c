@@ -7,7 +7,7 @@
 #include "base/parse.h"
 #include "base/row.h"
 #include "base/text.h"
-#include "cli/hosts.h"
+#include "cli/look.h"
 #include "show/once.h"
 
 #include <langinfo.h>
@@ -31,19 +31,20 @@ void once_terminal(struct row_style *ret)
 		ret->cols = size.ws_col;
 }
 
-static bool all_settled(struct hosts *h, void *arg)
+static bool all_settled(struct look *h, void *arg)
 {
 	(void)arg;
 	for (size_t i = 0; i < fleet_count(h->fleet); i++)
-		if (!hosts_is_settled(fleet_at(h->fleet, i)))
+		if (!look_is_settled(fleet_at(h->fleet, i)))
 			return false;
 	return true;
 }
 
 /* What's shown of a host; `address` and `why` stay the caller's. */
-static struct show_host shown(const struct fleet_host *h, const char *address, const char *why, int64_t now_ms)
+static struct show_host shown(
+	const struct fleet_host *h, const char *address, const char *why, int64_t now_ms)
 {
-	bool has_answered = hosts_has_answered(h);
+	bool has_answered = look_has_answered(h);
 
 	return (struct show_host){.name = h->name,
 		.address = address,
@@ -66,28 +67,31 @@ struct picture {
 	char **texts; /* owned: an address and a sentence for each host */
 };
 
-static char *why_of(const struct hosts *h, const struct fleet_host *host)
+static char *why_of(const struct look *h, const struct fleet_host *host)
 {
-	if (!hosts_is_settled(host) && h->is_over)
-		return xasprintf("no answer within %lld.%lld s%s%s", (long long)(h->limit_ms / 1000),
-			(long long)(h->limit_ms % 1000 / 100), host->why[0] ? "; " : "", host->why);
+	if (!look_is_settled(host) && h->is_over)
+		return xasprintf("no answer within %lld.%lld s%s%s",
+			(long long)(h->limit_ms / 1000), (long long)(h->limit_ms % 1000 / 100),
+			host->why[0] ? "; " : "", host->why);
 	return xstrdup(host->why);
 }
 
-static void picture_make(const struct hosts *h, struct picture *ret)
+static void picture_make(const struct look *h, struct picture *ret)
 {
 	size_t n = fleet_count(h->fleet);
 	int64_t now_ms = clock_boot_ms();
 
-	*ret = (struct picture){.hosts = xcalloc(n, sizeof(*ret->hosts)), .texts = xcalloc(2 * n, sizeof(char *))};
+	*ret = (struct picture){
+		.hosts = xcalloc(n, sizeof(*ret->hosts)), .texts = xcalloc(2 * n, sizeof(char *))};
 	for (size_t i = 0; i < n; i++) {
 		const struct fleet_host *host = fleet_at(h->fleet, i);
 
-		ret->texts[2 * i] = hosts_address(host);
+		ret->texts[2 * i] = look_address(host);
 		ret->texts[2 * i + 1] = why_of(h, host);
 		ret->hosts[i] = shown(host, ret->texts[2 * i], ret->texts[2 * i + 1], now_ms);
 	}
-	ret->fleet = (struct show_fleet){.hosts = ret->hosts, .n = n, .now_wall_ms = clock_wall_ms()};
+	ret->fleet =
+		(struct show_fleet){.hosts = ret->hosts, .n = n, .now_wall_ms = clock_wall_ms()};
 }
 
 static void picture_done(struct picture *p)
@@ -98,10 +102,12 @@ static void picture_done(struct picture *p)
 	free(p->hosts);
 }
 
-static int print(const struct program *p, const struct config *c, const struct picture *pic, struct err *e)
+static int print(
+	const struct program *p, const struct config *c, const struct picture *pic, struct err *e)
 {
 	const struct global_options *g = p->global;
-	struct once_style style = {.is_compact = g->compact || c->compact, .with_timings = g->debug};
+	struct once_style style = {
+		.is_compact = g->compact || c->compact, .with_timings = g->debug};
 	CLEANUP(buf_done) struct buf out = {0};
 	CLEANUP_FREE char *text = NULL;
 	json_t *doc;
@@ -146,18 +152,18 @@ int cmd_once_exec(const struct program *p, struct err *e)
 {
 	const struct global_options *g = p->global;
 	CLEANUP(config_done) struct config config = {0};
-	CLEANUP(hosts_close) struct hosts h = {0};
+	CLEANUP(look_close) struct look h = {0};
 	CLEANUP(picture_done) struct picture pic = {0};
-	struct hosts_wish wish = {.local = true, .details = true};
+	struct look_wish wish = {.local = true, .details = true};
 	int r = global_config(p, &config, e);
 
 	if (r < 0)
 		return r;
 	wish.remote = global_is_remote(g, &config);
-	r = hosts_open(&h, p, &wish, &config, e);
+	r = look_open(&h, p, &wish, &config, e);
 	if (r < 0)
 		return r;
-	hosts_run(&h, (int64_t)(g->timeout_s * 1000), all_settled, NULL);
+	look_run(&h, (int64_t)(g->timeout_s * 1000), all_settled, NULL);
 	if (h.signal_no)
 		return 128 + h.signal_no;
 	picture_make(&h, &pic);

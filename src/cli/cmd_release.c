@@ -103,7 +103,8 @@ static void on_up(void *arg, const struct link_hello *hello)
 
 	(void)hello;
 	/* A new agent while the command runs: it must not open the driver under it, whatever runs. */
-	link_send(r->link, json_pack("{s:s, s:b}", "op", "release", "force", r->force || r->child > 0));
+	link_send(r->link,
+		json_pack("{s:s, s:b}", "op", "release", "force", r->force || r->child > 0));
 }
 
 static void on_down(void *arg, const char *why)
@@ -112,7 +113,8 @@ static void on_down(void *arg, const char *why)
 
 	if (r->child > 0)
 		return;
-	err_set(r->e, -EIO, "this machine's agent can't be reached, so nothing was let go of: %s", why);
+	err_set(r->e, -EIO, "this machine's agent can't be reached, so nothing was let go of: %s",
+		why);
 }
 
 static void say_jobs(struct release *r, const json_t *jobs)
@@ -143,7 +145,8 @@ static void on_message(void *arg, const char *op, const json_t *msg)
 	else if (!strcmp(op, "held-by"))
 		say_jobs(r, json_object_get(msg, "jobs"));
 	else if (!strcmp(op, "error"))
-		end(r, err_set(r->e, -EIO, "%s", text ? text : "the agent refused to let go of the driver"));
+		end(r, err_set(r->e, -EIO, "%s",
+			       text ? text : "the agent refused to let go of the driver"));
 }
 
 static void on_time(evutil_socket_t fd, short what, void *arg)
@@ -152,7 +155,8 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
 
 	(void)fd, (void)what;
 	if (!r->e->text[0])
-		err_set(r->e, -ETIMEDOUT, "the agent didn't let go of the driver in time; an older one may run that can't: see `gpustow doctor`");
+		err_set(r->e, -ETIMEDOUT,
+			"the agent didn't let go of the driver in time; an older one may run that can't: see `gpustow doctor`");
 	end(r, -ETIMEDOUT);
 }
 
@@ -248,7 +252,8 @@ const struct command cmd_release = {
 		"\n"
 		"Exit codes: COMMAND's own (128 and the signal's number when it was killed, 127 when it isn't\n"
 		"there, 126 when it can't be run); 1 when the driver wasn't let go of, and COMMAND didn't run.",
-	.examples = "$ gpustow release -- nvidia-smi -i 0 -mig 1\n$ gpustow release -- nvidia-smi --gpu-reset",
+	.examples =
+		"$ gpustow release -- nvidia-smi -i 0 -mig 1\n$ gpustow release -- nvidia-smi --gpu-reset",
 	.options = options,
 	.options_size = sizeof(struct release_options),
 	.defaults = defaults,

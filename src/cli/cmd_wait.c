@@ -1,5 +1,5 @@
 /* `gpustow wait`: until cards are free. The rules are in show/vacancy.h; here are the hosts, the clock and the exit codes. */
-#include "cli/hosts.h"
+#include "cli/look.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -26,7 +26,7 @@ struct wait {
 	const struct program *program;
 	struct vacancy_wish wish;
 	struct vacancy *hosts; /* parallel to the fleet's */
-	uint64_t *seen;	       /* sequence number of the last sample taken, + 1 */
+	uint64_t *seen; /* sequence number of the last sample taken, + 1 */
 	bool *has_doubted;
 	const struct fleet_host *found;
 	uint32_t cards[GPU_MAX];
@@ -44,17 +44,19 @@ static void say_doubt(struct wait *w, size_t i, const struct fleet_host *h)
 		return;
 	w->has_doubted[i] = true;
 	text_put_clean(&name, h->name, strlen(h->name));
-	fprintf(stderr, "%s: warning: %s: %s; waiting all the same\n", w->program->name, buf_str(&name), buf_str(&b));
+	fprintf(stderr, "%s: warning: %s: %s; waiting all the same\n", w->program->name,
+		buf_str(&name), buf_str(&b));
 }
 
-static bool look(struct hosts *hosts, void *arg)
+static bool look(struct look *hosts, void *arg)
 {
 	struct wait *w = arg;
 
 	for (size_t i = 0; i < fleet_count(hosts->fleet); i++) {
 		const struct fleet_host *h = fleet_at(hosts->fleet, i);
 
-		if (!hosts_has_answered(h) || !h->sample || w->seen[i] == (uint64_t)h->sample_at_ms + 1)
+		if (!look_has_answered(h) || !h->sample ||
+			w->seen[i] == (uint64_t)h->sample_at_ms + 1)
 			continue;
 		w->seen[i] = (uint64_t)h->sample_at_ms + 1;
 		vacancy_take(&w->hosts[i], &w->wish, h->sample, h->sample_at_ms);
@@ -79,8 +81,9 @@ static json_t *answer_json(const struct wait *w, int64_t waited_ms)
 		const struct gpu_card *c = &w->found->sample->snap.cards[w->cards[i]];
 		struct value v = vacancy_free_mib(w->found->sample, w->cards[i]);
 
-		json_array_append_new(cards, json_pack("{s:i, s:s, s:o}", "index", c->index, "uuid", c->uuid, "free_mib",
-						     value_is_present(v) ? json_integer(v.v) : json_null()));
+		json_array_append_new(cards,
+			json_pack("{s:i, s:s, s:o}", "index", c->index, "uuid", c->uuid, "free_mib",
+				value_is_present(v) ? json_integer(v.v) : json_null()));
 	}
 	if (w->found)
 		text_put_clean(&name, w->found->name, strlen(w->found->name));
@@ -99,12 +102,13 @@ static void answer_text(const struct wait *w, bool with_host, struct buf *out)
 		buf_putc(out, ':');
 	}
 	for (uint32_t i = 0; i < w->wish.count; i++)
-		buf_printf(out, "%s%d", i ? "," : "", w->found->sample->snap.cards[w->cards[i]].index);
+		buf_printf(
+			out, "%s%d", i ? "," : "", w->found->sample->snap.cards[w->cards[i]].index);
 	buf_putc(out, '\n');
 }
 
-static int answer(const struct wait *w, const struct wait_options *o, const struct hosts *h, int64_t waited_ms,
-	struct err *e)
+static int answer(const struct wait *w, const struct wait_options *o, const struct look *h,
+	int64_t waited_ms, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 
@@ -121,7 +125,7 @@ static int answer(const struct wait *w, const struct wait_options *o, const stru
 }
 
 /* Why nothing was found: the hosts that never answered are the reason if there are any. */
-static void say_over(const struct wait *w, const struct wait_options *o, const struct hosts *h)
+static void say_over(const struct wait *w, const struct wait_options *o, const struct look *h)
 {
 	size_t n_silent = 0;
 	const char *why = "";
@@ -130,15 +134,16 @@ static void say_over(const struct wait *w, const struct wait_options *o, const s
 	for (size_t i = 0; i < fleet_count(h->fleet); i++) {
 		const struct fleet_host *host = fleet_at(h->fleet, i);
 
-		if (hosts_has_answered(host))
+		if (look_has_answered(host))
 			continue;
 		n_silent++;
 		why = host->why;
 	}
 	text_put_clean(&b, why, strlen(why));
 	if (n_silent)
-		fprintf(stderr, "%s: not within %.15g s; %zu of %zu hosts didn't answer%s%s\n", w->program->name,
-			o->timeout_s, n_silent, fleet_count(h->fleet), b.len ? ": " : "", buf_str(&b));
+		fprintf(stderr, "%s: not within %.15g s; %zu of %zu hosts didn't answer%s%s\n",
+			w->program->name, o->timeout_s, n_silent, fleet_count(h->fleet),
+			b.len ? ": " : "", buf_str(&b));
 	else
 		fprintf(stderr, "%s: not within %.15g s\n", w->program->name, o->timeout_s);
 }
@@ -154,15 +159,18 @@ static int take_options(const struct wait_options *o, struct vacancy_wish *ret, 
 	if (r < 0)
 		return r;
 	if (o->free && parse_size_mib(o->free, strlen(o->free), &w.free_mib) < 0)
-		return err_set(e, -EINVAL, "--free takes MiB, or a size as 20G, not '%.100s'", o->free);
-	if (o->hold && strcmp(o->hold, "0") != 0 && parse_duration_ms(o->hold, strlen(o->hold), &w.hold_ms) < 0)
-		return err_set(e, -EINVAL, "--for takes seconds, or a time as 5m, not '%.100s'", o->hold);
+		return err_set(
+			e, -EINVAL, "--free takes MiB, or a size as 20G, not '%.100s'", o->free);
+	if (o->hold && strcmp(o->hold, "0") != 0 &&
+		parse_duration_ms(o->hold, strlen(o->hold), &w.hold_ms) < 0)
+		return err_set(
+			e, -EINVAL, "--for takes seconds, or a time as 5m, not '%.100s'", o->hold);
 	w.gap_ms = interval_ms * 3 > 5000 ? interval_ms * 3 : 5000;
 	*ret = w;
 	return 0;
 }
 
-static int run(struct wait *w, const struct wait_options *o, struct hosts *h, struct err *e)
+static int run(struct wait *w, const struct wait_options *o, struct look *h, struct err *e)
 {
 	size_t n = fleet_count(h->fleet);
 	int64_t begun_ms = clock_boot_ms();
@@ -171,7 +179,7 @@ static int run(struct wait *w, const struct wait_options *o, struct hosts *h, st
 	w->hosts = xcalloc(n, sizeof(*w->hosts));
 	w->seen = xcalloc(n, sizeof(*w->seen));
 	w->has_doubted = xcalloc(n, sizeof(*w->has_doubted));
-	hosts_run(h, (int64_t)(o->timeout_s * 1000), look, w);
+	look_run(h, (int64_t)(o->timeout_s * 1000), look, w);
 	if (h->signal_no) {
 		r = 128 + h->signal_no;
 	} else {
@@ -191,8 +199,9 @@ static int wait_exec(const struct program *p, void *opts, int argc, char **argv,
 {
 	const struct wait_options *o = opts;
 	CLEANUP(config_done) struct config config = {0};
-	CLEANUP(hosts_close) struct hosts h = {0};
-	struct hosts_wish wish = {.local = true, .only = o->host, .interval_ms = (int64_t)(o->interval_s * 1000)};
+	CLEANUP(look_close) struct look h = {0};
+	struct look_wish wish = {
+		.local = true, .only = o->host, .interval_ms = (int64_t)(o->interval_s * 1000)};
 	struct wait w = {.program = p};
 	int r = take_options(o, &w.wish, e);
 
@@ -204,7 +213,7 @@ static int wait_exec(const struct program *p, void *opts, int argc, char **argv,
 	if (r < 0)
 		return r;
 	wish.remote = !o->host && global_is_remote(p->global, &config);
-	r = hosts_open(&h, p, &wish, &config, e);
+	r = look_open(&h, p, &wish, &config, e);
 	return r < 0 ? r : run(&w, o, &h, e);
 }
 
@@ -264,8 +273,17 @@ static const struct option_spec options[] = {
 		.max = 60,
 		.text = "time between two looks (default: 1)"},
 	{.name = "json", .kind = OPTION_FLAG, AT(json), .text = "print one JSON document"},
-	{.letter = 'q', .name = "quiet", .kind = OPTION_FLAG, AT(quiet), .text = "print nothing, only end"},
-	{.name = "sim", .arg = "CARDS", .kind = OPTION_TEXT, AT(sim), .text = "simulated cards", .is_hidden = true},
+	{.letter = 'q',
+		.name = "quiet",
+		.kind = OPTION_FLAG,
+		AT(quiet),
+		.text = "print nothing, only end"},
+	{.name = "sim",
+		.arg = "CARDS",
+		.kind = OPTION_TEXT,
+		AT(sim),
+		.text = "simulated cards",
+		.is_hidden = true},
 	OPTION_SPEC_END,
 };
 

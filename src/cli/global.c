@@ -1,12 +1,9 @@
 /* The table of options before the command, and the few rules that come with them. */
 #include "cli/global.h"
 
-#include "base/cleanup.h"
-#include "base/fd.h"
-#include "base/text.h"
+#include "cli/hosts.h"
 #include "gpu/sim_spec.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,11 +58,15 @@ void global_defaults(struct global_options *g)
 
 int global_check(const struct global_options *g, const char *command, struct err *e)
 {
-	const char *name = g->once ? "once" : g->json ? "json" : g->timeout_s != TIMEOUT_S ? "timeout" : NULL;
+	const char *name = g->once		       ? "once"
+			   : g->json		       ? "json"
+			   : g->timeout_s != TIMEOUT_S ? "timeout"
+						       : NULL;
 
 	if (!name)
 		return 0;
-	return err_set(e, -EINVAL, "--%s before a command says nothing to it; --once goes without one, and %s has options of its own",
+	return err_set(e, -EINVAL,
+		"--%s before a command says nothing to it; --once goes without one, and %s has options of its own",
 		name, command);
 }
 
@@ -85,33 +86,14 @@ int global_set_sim(const char *spec, const char *option, struct err *e)
 	return 0;
 }
 
-int global_home(const struct program *p, char *ret, size_t size, struct err *e)
-{
-	bool is_nvidb = strcmp(p->name, "nvidb") == 0;
-
-	return home_path(is_nvidb ? "NVIDB_HOME" : "GPUSTOW_HOME", is_nvidb ? ".nvidb" : ".gpustow", ret, size, e);
-}
-
 int global_config(const struct program *p, struct config *ret, struct err *e)
 {
-	char home[4096];
+	char home[HOSTS_PATH];
 	int r;
 
 	*ret = (struct config){0};
-	r = global_home(p, home, sizeof(home), e);
-	if (!r)
-		r = config_load(home, ret, e);
-	for (const char *line = buf_str(&ret->warnings); !r && *line;) {
-		size_t n = strcspn(line, "\n");
-		CLEANUP(buf_done) struct buf out = {0};
-
-		buf_printf(&out, "%s: warning: ", p->name);
-		text_put_clean(&out, line, n);
-		buf_putc(&out, '\n');
-		(void)fd_write_all(STDERR_FILENO, out.data, out.len);
-		line += n + (line[n] == '\n');
-	}
-	return r;
+	r = hosts_home(p, home, e);
+	return r < 0 ? r : hosts_load(p, home, ret, e);
 }
 
 bool global_is_remote(const struct global_options *g, const struct config *c)

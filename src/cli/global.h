@@ -21,9 +21,7 @@ int global_check(const struct global_options *g, const char *command, struct err
 
 /* --sim says the same to every command and agent as GPUSTOW_SIM does. `option`: how it was spelled, for the sentence. */
 int global_set_sim(const char *spec, const char *option, struct err *e);
-/* $GPUSTOW_HOME or ~/.gpustow, by the name the program was started under. */
-int global_home(const struct program *p, char *ret, size_t size, struct err *e);
-/* config.yml of that home; its warnings go to standard error. config_done when done, whatever is returned. */
+/* config.yml of the program's home; its warnings go to standard error. config_done when done, whatever is returned. */
 int global_config(const struct program *p, struct config *ret, struct err *e);
 /* The configured hosts are to be looked at, too. */
 bool global_is_remote(const struct global_options *g, const struct config *c);

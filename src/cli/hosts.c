@@ -1,185 +1,99 @@
-/* The loop of a command that looks at hosts. What a look is for, the command decides; when a host has answered, this. */
+/* Shared by the commands about hosts: see hosts.h. Shows no password anywhere. */
 #include "cli/hosts.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "base/fd.h"
+#include "base/text.h"
 
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 };
-
-bool hosts_has_answered(const struct fleet_host *h)
+int hosts_home(const struct program *p, char ret[HOSTS_PATH], struct err *e)
 {
-	switch (h->state) {
-	case HOST_UP:
-	case HOST_TEXT:
-		return h->sample != NULL;
-	case HOST_NONE:
-		return true;
-	case HOST_CONNECTING:
-	case HOST_SUSPECT:
-	case HOST_DOWN:
-	case HOST_AUTH:
-		break;
+	bool is_nvidb = strcmp(p->name, "nvidb") == 0;
+
+	return home_path(is_nvidb ? "NVIDB_HOME" : "GPUSTOW_HOME", is_nvidb ? ".nvidb" : ".gpustow",
+		ret, HOSTS_PATH, e);
+}
+
+static void say_warnings(const struct program *p, const struct config *c)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+	const char *line = buf_str(&c->warnings);
+
+	while (*line) {
+		size_t n = strcspn(line, "\n");
+
+		buf_printf(&out, "%s: warning: ", p->name);
+		text_put_clean(&out, line, n);
+		buf_putc(&out, '\n');
+		line += n + (line[n] == '\n');
 	}
-	return false;
+	(void)fd_write_all(STDERR_FILENO, buf_str(&out), out.len);
 }
 
-bool hosts_is_settled(const struct fleet_host *h)
+int hosts_load(const struct program *p, const char *home, struct config *ret, struct err *e)
 {
-	return hosts_has_answered(h) || h->state == HOST_DOWN || h->state == HOST_AUTH;
+	int r = config_load(home, ret, e);
+
+	if (r == 0)
+		say_warnings(p, ret);
+	return r;
 }
 
-char *hosts_address(const struct fleet_host *h)
+void hosts_put_place(struct buf *b, const struct host_config *h)
 {
-	const struct host_config *c = h->config;
-	bool is_v6;
+	bool is_v6 = strchr(h->hostname, ':') != NULL;
 
-	if (!c)
-		return NULL;
-	is_v6 = strchr(c->hostname, ':') != NULL;
-	return xasprintf("%s%s%s%s%s:%d", c->username ? c->username : "", c->username ? "@" : "", is_v6 ? "[" : "",
-		c->hostname, is_v6 ? "]" : "", c->port);
+	if (h->username)
+		buf_printf(b, "%s@", h->username);
+	buf_printf(b, is_v6 ? "[%s]:%d" : "%s:%d", h->hostname, h->port);
 }
 
-/* ---- the loop ---- */
-
-static void look(struct hosts *h)
+static json_t *text_or_null(const char *s)
 {
-	int64_t spent_ms = clock_boot_ms() - h->begun_ms - ask_spent_ms(h->ask);
-
-	if (h->is_done(h, h->arg)) {
-		event_base_loopbreak(h->base);
-	} else if (h->limit_ms && spent_ms >= h->limit_ms && !ask_is_open(h->ask)) {
-		h->is_over = true;
-		event_base_loopbreak(h->base);
-	}
+	return s ? json_string(s) : json_null();
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+json_t *hosts_json(const struct host_config *h)
 {
-	(void)fd, (void)what;
-	look(arg);
+	json_t *o = json_object(), *gpus = h->has_gpus ? json_array() : json_null();
+
+	for (size_t i = 0; i < h->n_gpus; i++)
+		json_array_append_new(gpus, json_integer(h->gpus[i]));
+	json_object_set_new(o, "nickname", json_string(h->nickname));
+	json_object_set_new(o, "hostname", json_string(h->hostname));
+	json_object_set_new(o, "port", json_integer(h->port));
+	json_object_set_new(o, "username", text_or_null(h->username));
+	json_object_set_new(o, "auth", json_string(host_auth_name(h->auth)));
+	json_object_set_new(o, "identityfile", text_or_null(h->identityfile));
+	json_object_set_new(o, "proxyjump", text_or_null(h->proxyjump));
+	json_object_set_new(o, "agent_dir", text_or_null(h->agent_dir));
+	json_object_set_new(o, "gpus", gpus);
+	json_object_set_new(o, "has_password", json_boolean(h->password != NULL));
+	return o;
 }
 
-static void on_changed(void *arg, const struct fleet_host *host)
+json_t *hosts_json_all(const struct config *c)
 {
-	struct hosts *h = arg;
-	static const struct timeval at_once;
+	json_t *list = json_array();
 
-	(void)host;
-	/* Not from inside the fleet's own work: it may be in the middle of it. */
-	if (h->is_done)
-		event_base_once(h->base, -1, EV_TIMEOUT, on_timer, h, &at_once);
+	for (size_t i = 0; i < c->n_servers; i++)
+		json_array_append_new(list, hosts_json(&c->servers[i]));
+	return list;
 }
 
-static void on_signal(evutil_socket_t sig, short what, void *arg)
+int hosts_print_json(json_t *o, struct err *e)
 {
-	struct hosts *h = arg;
+	CLEANUP(buf_done) struct buf out = {0};
+	CLEANUP_FREE char *text = json_dumps(o, JSON_INDENT(2));
 
-	(void)what;
-	h->signal_no = (int)sig;
-	event_base_loopbreak(h->base);
-}
-
-static void on_asks(void *arg, const struct fleet_host *host, uint64_t question, const char *prompt, bool is_secret)
-{
-	struct hosts *h = arg;
-
-	ask_put(h->ask, question, host->name, prompt, is_secret);
-}
-
-static void on_answered(void *arg, uint64_t question, const char *text)
-{
-	struct hosts *h = arg;
-
-	fleet_answer(h->fleet, question, text);
-}
-
-void hosts_run(struct hosts *h, int64_t limit_ms, bool (*is_done)(struct hosts *h, void *arg), void *arg)
-{
-	static const struct timeval pace = {.tv_usec = LOOK_MS * 1000};
-
-	h->is_done = is_done;
-	h->arg = arg;
-	h->limit_ms = limit_ms;
-	h->begun_ms = clock_boot_ms();
-	event_add(h->timer, &pace);
-	event_base_dispatch(h->base);
-	event_del(h->timer);
-}
-
-/* ---- life ---- */
-
-static int add_hosts(struct hosts *h, const struct hosts_wish *w, struct err *e)
-{
-	bool is_local = w->only && strcmp(w->only, "local") == 0;
-	size_t i = 0;
-	int r;
-
-	if (w->only && !is_local) {
-		r = config_find(&h->config, w->only, &i, e);
-		if (r < 0)
-			return r;
-		fleet_add(h->fleet, &h->config.servers[i]);
-		return 0;
-	}
-	if (w->local || is_local)
-		fleet_add(h->fleet, NULL);
-	for (; !is_local && w->remote && i < h->config.n_servers; i++)
-		fleet_add(h->fleet, &h->config.servers[i]);
-	return 0;
-}
-
-int hosts_open(struct hosts *h, const struct program *p, const struct hosts_wish *w, struct config *config, struct err *e)
-{
-	struct fleet_owner owner = {.arg = h, .changed = on_changed};
-	struct fleet_options o = {.interval_ms = w->interval_ms, .details = w->details};
-	bool wants_config = w->remote || (w->only && strcmp(w->only, "local") != 0);
-	int r;
-
-	*h = (struct hosts){0};
-	if (config) {
-		h->config = *config;
-		*config = (struct config){0};
-	}
-	r = global_home(p, h->home, sizeof(h->home), e);
-	if (!r && wants_config && !config)
-		r = global_config(p, &h->config, e);
-	if (r < 0)
-		return r;
-	h->base = event_base_new();
-	h->timer = event_new(h->base, -1, EV_PERSIST, on_timer, h);
-	if (wants_config && isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
-		h->ask = ask_new(h->base, on_answered, h);
-	for (size_t i = 0; i < ARRAY_LEN(h->interrupts) && !h->ask; i++) {
-		h->interrupts[i] = evsignal_new(h->base, i ? SIGTERM : SIGINT, on_signal, h);
-		event_add(h->interrupts[i], NULL);
-	}
-	o.home = h->home;
-	o.can_ask = h->ask != NULL;
-	owner.asks = h->ask ? on_asks : NULL;
-	h->fleet = fleet_new(h->base, &o, &owner);
-	return add_hosts(h, w, e);
-}
-
-void hosts_close(struct hosts *h)
-{
-	h->is_done = NULL;
-	if (h->fleet)
-		fleet_free(h->fleet);
-	ask_free(h->ask);
-	for (size_t i = 0; i < ARRAY_LEN(h->interrupts); i++)
-		if (h->interrupts[i])
-			event_free(h->interrupts[i]);
-	if (h->timer)
-		event_free(h->timer);
-	if (h->base)
-		event_base_free(h->base);
-	config_done(&h->config);
-	*h = (struct hosts){0};
+	json_decref(o);
+	if (!text)
+		return err_set(e, -EILSEQ, "the answer holds text that JSON can't carry");
+	buf_printf(&out, "%s\n", text);
+	return command_print(&out, e);
 }

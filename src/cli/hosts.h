@@ -1,53 +1,22 @@
-/*
- * Looking at hosts for a command that ends: the fleet, its loop, the person who may be asked, and a limit on time. All hosts
- * at the same time; none waits for another.
- */
+/* What the commands about hosts share: the home, config.yml with its warnings said, and a server as JSON and as words. */
 #pragma once
 
-#include "cli/ask.h"
-#include "cli/global.h"
-#include "fleet/fleet.h"
-#include "show/once.h"
+#include "cli/command.h"
+#include "config/config.h"
 
-#include <event2/event.h>
+#include <jansson.h>
 
-struct hosts_wish {
-	bool local;	     /* this machine */
-	bool remote;	     /* those of config.yml */
-	const char *only;    /* "local", or one nickname of config.yml, and then nothing else; NULL */
-	int64_t interval_ms; /* of samples; 0: one of each host and no more */
-	bool details;
-};
+enum { HOSTS_PATH = 4096 };
 
-struct hosts {
-	struct config config;
-	char home[4096];
-	struct event_base *base;
-	struct event *timer, *interrupts[2];
-	struct fleet *fleet;
-	struct ask *ask; /* NULL: nobody can be asked */
-	bool (*is_done)(struct hosts *h, void *arg);
-	void *arg;
-	int64_t begun_ms, limit_ms;
-	int signal_no; /* that ended the loop; 0 */
-	bool is_over;  /* the time was */
-};
+/* $GPUSTOW_HOME or ~/.gpustow; under the name nvidb $NVIDB_HOME or ~/.nvidb. */
+int hosts_home(const struct program *p, char ret[HOSTS_PATH], struct err *e);
+/* Reads config.yml of that home. Its warnings go to stderr, so that stdout stays the answer. */
+int hosts_load(const struct program *p, const char *home, struct config *ret, struct err *e);
 
-/*
- * config: what was read already, and is moved out of there; NULL: config.yml is read (and must be right) only where hosts
- * of it are asked for. Must not move until hosts_close, which is due whatever is returned.
- */
-int hosts_open(struct hosts *h, const struct program *p, const struct hosts_wish *w, struct config *config, struct err *e);
-/*
- * Until is_done says so (asked whenever something has changed, and at least every 100 ms) or limit_ms have passed (0: no
- * limit). Time that a person takes to answer doesn't count. is_over and signal_no say how it ended.
- */
-void hosts_run(struct hosts *h, int64_t limit_ms, bool (*is_done)(struct hosts *h, void *arg), void *arg);
-void hosts_close(struct hosts *h);
-
-/* What was asked of it was answered: figures, or that it has none to give. */
-bool hosts_has_answered(const struct fleet_host *h);
-/* It has answered, or won't within this look: it's down, or wants a person. */
-bool hosts_is_settled(const struct fleet_host *h);
-/* "alice@gpu1:22"; NULL for this machine. The caller frees. */
-char *hosts_address(const struct fleet_host *h);
+/* "user@host:port", what's unknown left out; fit for a terminal. */
+void hosts_put_place(struct buf *b, const struct host_config *h);
+/* A server with its keys as in config.yml; the password is only said to be there. */
+json_t *hosts_json(const struct host_config *h);
+json_t *hosts_json_all(const struct config *c);
+/* Takes `o` and prints it. */
+int hosts_print_json(json_t *o, struct err *e);

@@ -61,14 +61,14 @@ static void count_chars(struct reading *r)
 	r->n_chars = n;
 }
 
-/* The line holds a tab among the blanks it begins with. */
-static bool has_tab_indent(const struct doc *d, size_t at)
+/* A tab where libyaml stopped, or among the blanks that its line begins with. */
+static bool is_tab_to_blame(const struct doc *d, size_t at)
 {
 	size_t i = doc_line_begin(d, at), n = 0;
 
 	while (i + n < d->n && d->bytes[i + n] == ' ')
 		n++;
-	return i + n < d->n && d->bytes[i + n] == '\t';
+	return (at < d->n && d->bytes[at] == '\t') || (i + n < d->n && d->bytes[i + n] == '\t');
 }
 
 static int yaml_failed(struct reading *r)
@@ -79,10 +79,10 @@ static int yaml_failed(struct reading *r)
 
 	if (r->parser.error == YAML_MEMORY_ERROR)
 		return err_set(r->e, -ENOMEM, "%s: there's no memory to read it", r->name);
-	if (r->parser.error == YAML_SCANNER_ERROR && has_tab_indent(r->doc, byte_of(r, m->index)))
+	if (r->parser.error == YAML_SCANNER_ERROR && is_tab_to_blame(r->doc, byte_of(r, m->index)))
 		return err_set(r->e, -EINVAL,
-			"%s line %zu: a tab stands in front of the text; YAML indents with blanks",
-			r->name, line + 1);
+			"%s line %zu: a tab stands where YAML takes only blanks", r->name,
+			line + 1);
 	return err_set(r->e, -EINVAL, "%s line %zu: this isn't YAML: %s%s%s", r->name, line + 1,
 		r->parser.context ? r->parser.context : "", r->parser.context ? ", " : "", problem);
 }

@@ -102,9 +102,9 @@ static int by_hand(const struct work *w, const struct doc_node *n, const char *w
 	CLEANUP(buf_done) struct buf lines = {0};
 
 	edit_put_wanted(w->edit, &lines);
-	return err_set(w->e, -ENOTSUP,
-		"%s line %u: %s, which can't be edited without losing its form. %s by hand:\n%s",
-		w->name, n->line, why, w->edit->remove ? "Take out" : "Write", buf_str(&lines));
+	return err_set(w->e, -ENOTSUP, "%s line %u: %s. %s by hand:\n%s", w->name,
+		n->line ? n->line : 1, why, w->edit->remove ? "Take out" : "Write",
+		buf_str(&lines));
 }
 
 /* Mappings and sequences in lines, or nothing yet. A root or section of another kind was refused by config_parse. */
@@ -131,7 +131,8 @@ static int clear_value(struct work *w, const struct doc_node *value)
 	size_t begin = value->begin;
 
 	if (!scalar_is_null(value) && !is_empty_flow(d, value))
-		return by_hand(w, value, "it's written in one line, as [...] or {...}");
+		return by_hand(
+			w, value, "[...] and {...} aren't edited, for their form would be lost");
 	while (value->end > value->begin && begin > d->start && d->bytes[begin - 1] == ' ')
 		begin--;
 	w->first = (struct splice){.at = begin, .cut = value->end - begin};
@@ -178,7 +179,7 @@ static int add_to_list(struct work *w, const struct doc_node *seq)
 	bool has_blank = seq->n == 1 || has_blank_before(d, seq, seq->n - 1);
 
 	if (d->bytes[dash] != '-')
-		return by_hand(w, seq, "its list has a form of its own");
+		return by_hand(w, seq, "the list's dashes don't begin their lines");
 	w->first.at = skip_own_comments(d, doc_lines_end(d, last), seq->column);
 	open_line(w, w->first.at, &w->first.text);
 	for (size_t i = 0; i < w->edit->n_add; i++) {
@@ -240,17 +241,20 @@ static int splice_remove(struct work *w, size_t i)
 {
 	const struct doc *d = w->doc;
 	const struct doc_node *seq = doc_get(&d->root, "servers");
+	/* Blank lines may be the last value's own, as |+ has them. */
+	size_t floor = i > 0 ? doc_lines_end(d, &seq->items[i - 1]) : d->start;
 	size_t begin, end, after, before;
 
 	if (!is_block(seq))
-		return by_hand(w, seq, "it's written in one line, as [...]");
+		return by_hand(
+			w, seq, "[...] and {...} aren't edited, for their form would be lost");
 	begin = dash_line(d, seq, i);
 	if (d->bytes[begin + seq->column] != '-')
-		return by_hand(w, seq, "its list has a form of its own");
+		return by_hand(w, seq, "the list's dashes don't begin their lines");
 	end = skip_own_comments(d, doc_lines_end(d, &seq->items[i]), seq->column);
 	after = skip_blank_lines(d, end);
 	before = begin;
-	while (before > d->start && is_blank_line(d, line_before(d, before)))
+	while (before > floor && is_blank_line(d, line_before(d, before)))
 		before = line_before(d, before);
 	/* Of two gaps one stays. */
 	if (before < begin && (after > end || end >= d->end))
@@ -266,7 +270,8 @@ static int splice_remove(struct work *w, size_t i)
 static int replace_value(struct work *w, const struct doc_node *value)
 {
 	if (value->kind != DOC_SCALAR || value->is_block || value->is_tagged)
-		return by_hand(w, value, "the key holds more than one plain value");
+		return by_hand(
+			w, value, "the key holds more than one plain value, which isn't replaced");
 	w->first = (struct splice){.at = value->begin, .cut = value->end - value->begin};
 	if (value->end == value->begin)
 		buf_putc(&w->first.text, ' ');
@@ -394,9 +399,10 @@ static int splice_any(struct work *w, const struct config *c, size_t *ret_remove
 	int r;
 
 	if (w->doc->root.is_flow && w->doc->root.kind == DOC_MAPPING)
-		return by_hand(w, &w->doc->root, "the file is written in one piece, as {...}");
+		return by_hand(w, &w->doc->root,
+			"a file that is one {...} isn't edited, for its form would be lost");
 	if (!w->doc->is_empty && w->doc->root.kind == DOC_SCALAR && w->doc->root.len)
-		return by_hand(w, &w->doc->root, "the file holds the word null");
+		return by_hand(w, &w->doc->root, "the file is the word null");
 	if (edit->remove) {
 		r = find_server(c, edit->remove, ret_removed, w->e);
 		return r < 0 ? r : splice_remove(w, *ret_removed);
@@ -426,7 +432,8 @@ int edit_apply(const struct edit *edit, const char *bytes, size_t n, const char 
 	if (r == 0) {
 		put_result(&w, &out);
 		if (!edit_is_meant(edit, &c, &doc, removed, buf_str(&out), out.len, name))
-			r = by_hand(&w, &doc.root, "the file has a form");
+			r = by_hand(&w, &doc.root,
+				"the change would touch something else in this file, so nothing was written");
 	}
 	buf_done(&w.first.text);
 	buf_done(&w.second.text);

@@ -18,7 +18,8 @@ static int parse_indices(const char *text, struct vacancy_wish *w, struct err *e
 		uint32_t i = 0;
 
 		if (parse_int_py(p, n, &index) < 0 || index < 0 || index > 9999)
-			return err_set(e, -EINVAL, "--gpu takes any, a list of indices as 0,1, or how many of them, as 2-of:0,1,3, not '%.100s'",
+			return err_set(e, -EINVAL,
+				"--gpu takes any, a list of indices as 0,1, or how many of them, as 2-of:0,1,3, not '%.100s'",
 				text);
 		while (i < w->n_indices && w->indices[i] != index)
 			i++;
@@ -54,9 +55,11 @@ int vacancy_parse_cards(const char *text, int64_t count, struct vacancy_wish *re
 	if (r < 0)
 		return r;
 	if (of && count && of != count)
-		return err_set(e, -EINVAL, "--gpu says %lld cards, --count says %lld", (long long)of, (long long)count);
+		return err_set(e, -EINVAL, "--gpu says %lld cards, --count says %lld",
+			(long long)of, (long long)count);
 	if (rest != text && of < 1)
-		return err_set(e, -EINVAL, "--gpu: at least 1 of the cards, not %lld", (long long)of);
+		return err_set(
+			e, -EINVAL, "--gpu: at least 1 of the cards, not %lld", (long long)of);
 	if (!of)
 		of = count ? count : w.n_indices ? w.n_indices : 1;
 	if (of > GPU_MAX || (w.n_indices && of > w.n_indices))
@@ -98,7 +101,8 @@ static int64_t promised_mib(const struct sample *s, uint32_t card, bool *ret_any
 struct value vacancy_free_mib(const struct sample *s, uint32_t card)
 {
 	const struct gpu_card *c = &s->snap.cards[card];
-	struct value total = c->m[METRIC_MEM_TOTAL], used = c->m[METRIC_MEM_USED], reserved = c->m[METRIC_MEM_RESERVED];
+	struct value total = c->m[METRIC_MEM_TOTAL], used = c->m[METRIC_MEM_USED],
+		     reserved = c->m[METRIC_MEM_RESERVED];
 	bool any;
 	int64_t v;
 
@@ -114,7 +118,8 @@ struct value vacancy_free_mib(const struct sample *s, uint32_t card)
 static bool is_idle(const struct sample *s, uint32_t card)
 {
 	const struct gpu_card *c = &s->snap.cards[card];
-	struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED], total = c->m[METRIC_MEM_TOTAL];
+	struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED],
+		     total = c->m[METRIC_MEM_TOTAL];
 	bool any;
 
 	promised_mib(s, card, &any);
@@ -123,7 +128,8 @@ static bool is_idle(const struct sample *s, uint32_t card)
 	if (value_is_present(used) && value_is_present(total) && used.v * 10 >= total.v)
 		return false;
 	for (uint32_t i = 0; i < s->snap.n_procs; i++)
-		if (s->snap.procs[i].card == card && s->snap.procs[i].kind & (GPU_PROC_COMPUTE | GPU_PROC_MPS) &&
+		if (s->snap.procs[i].card == card &&
+			s->snap.procs[i].kind & (GPU_PROC_COMPUTE | GPU_PROC_MPS) &&
 			!value_is_present(util))
 			return false;
 	return value_is_present(util) || value_is_present(used);
@@ -155,7 +161,8 @@ static struct vacancy_card *card_of(struct vacancy *v, const char *uuid)
 	return &v->cards[v->n++];
 }
 
-void vacancy_take(struct vacancy *v, const struct vacancy_wish *w, const struct sample *s, int64_t now_ms)
+void vacancy_take(
+	struct vacancy *v, const struct vacancy_wish *w, const struct sample *s, int64_t now_ms)
 {
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
 		struct vacancy_card *c;
@@ -175,7 +182,8 @@ static bool has_held(const struct vacancy *v, const struct vacancy_wish *w, cons
 {
 	for (uint32_t i = 0; i < v->n; i++)
 		if (strcmp(v->cards[i].uuid, uuid) == 0)
-			return v->cards[i].since_ms && v->cards[i].seen_ms - v->cards[i].since_ms >= w->hold_ms;
+			return v->cards[i].since_ms &&
+			       v->cards[i].seen_ms - v->cards[i].since_ms >= w->hold_ms;
 	return false;
 }
 
@@ -186,7 +194,8 @@ static int64_t room_of(const struct sample *s, uint32_t card)
 	return value_is_present(v) ? v.v : -1;
 }
 
-bool vacancy_find(const struct vacancy *v, const struct vacancy_wish *w, const struct sample *s, uint32_t ret[GPU_MAX])
+bool vacancy_find(const struct vacancy *v, const struct vacancy_wish *w, const struct sample *s,
+	uint32_t ret[GPU_MAX])
 {
 	uint32_t n = 0;
 
@@ -216,7 +225,8 @@ void vacancy_doubt(const struct vacancy_wish *w, const struct sample *s, struct 
 		n_large += !w->free_mib || !value_is_present(total) || total.v >= w->free_mib;
 	}
 	if (n_wished < w->count) {
-		buf_printf(out, "only %u of the cards asked for are there, and %u are wanted", n_wished, w->count);
+		buf_printf(out, "only %u of the cards asked for are there, and %u are wanted",
+			n_wished, w->count);
 	} else if (n_large < w->count) {
 		buf_printf(out, "only %u of the cards have ", n_large);
 		text_put_mib(out, w->free_mib);
