@@ -134,7 +134,7 @@ static bool is_hop(const char *s, size_t n)
 		const char *close = memchr(host, ']', left);
 
 		if (!close || close == host + 1 ||
-			strspn(host + 1, "0123456789abcdefABCDEF:.%") < (size_t)(close - host - 1))
+			strspn(host + 1, "0123456789abcdefABCDEF:.") < (size_t)(close - host - 1))
 			return false;
 		len = (size_t)(close - host) + 1;
 	} else {
