@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;
-extern const struct command cmd_wait, cmd_release;
+extern const struct command cmd_wait, cmd_release, cmd_doctor;
 extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
@@ -36,6 +36,7 @@ const struct command *const commands[] = {
 	&cmd_run_retry,
 	&cmd_wait,
 	&cmd_release,
+	&cmd_doctor,
 	&cmd_ls,
 	&cmd_add,
 	&cmd_import,
