@@ -11,6 +11,7 @@
 #include "core/wire.h"
 #include "fleet/link.h"
 #include "fleet/ssh_command.h"
+#include "fleet/ssh_site.h"
 #include "show/health.h"
 
 #include <stdlib.h>
@@ -178,7 +179,7 @@ void doctor_agent(int64_t limit_ms, bool expects_cards, struct checklist *l)
 
 /* ---- a host ---- */
 
-static void say_resolved(struct checklist *l, const struct host_config *h)
+static void say_resolved(struct checklist *l, const struct host_config *h, const char *ssh_config)
 {
 	CLEANUP(ssh_argv_done) struct ssh_argv argv = {0};
 	CLEANUP(buf_done) struct buf out = {0}, complaints = {0}, place = {0}, by_hand = {0};
@@ -191,7 +192,7 @@ static void say_resolved(struct checklist *l, const struct host_config *h)
 	ssh_by_hand(h, &by_hand);
 	checklist_add(l, CHECK_OK, "config", NULL, "%s is %s, by hand: %s", h->nickname,
 		buf_str(&place), buf_str(&by_hand));
-	ssh_argv_make(h, NULL, false, "-G", NULL, &argv);
+	ssh_argv_make(h, ssh_config, false, "-G", NULL, &argv);
 	r = capture(
 		(const char *const *)argv.v, CAPTURE_MS, CAPTURE_MAX, &out, &complaints, &code, &e);
 	if (r < 0 || code || ssh_read_resolved(buf_str(&out), &user, &host) < 0)
@@ -293,11 +294,17 @@ static int visit_host(const struct program *p, const struct host_config *h, int6
 
 	if (r < 0)
 		return r;
-	say_resolved(l, h);
 	v.base = event_base_new();
+	r = ssh_site_new(v.base, home, false, &o.site, e);
+	if (r < 0) {
+		visit_close(&v);
+		return r == -EINVAL ? -EIO : r;
+	}
+	say_resolved(l, h, o.site->config);
 	v.link = link_new_ssh(v.base, h, &o, &who, &owner, e);
 	if (!v.link) {
 		visit_close(&v);
+		ssh_site_free(o.site);
 		return -EIO;
 	}
 	go(&v, limit_ms);
@@ -311,6 +318,8 @@ static int visit_host(const struct program *p, const struct host_config *h, int6
 		say_clock(&v);
 		ask_system(&v, limit_ms);
 	}
+	link_free(TAKE_PTR(v.link));
+	ssh_site_free(o.site);
 	visit_close(&v);
 	return 0;
 }

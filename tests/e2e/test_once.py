@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import BUILD, program, until
+from harness import BUILD, MARK, program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from lab import Lab, missing  # noqa: E402
@@ -120,13 +120,17 @@ def test_locales(world, tmp_path):
 
 
 def test_hostile_names_have_no_power(world):
-    f = world.foreign({0: 100})
-    name = b"\x1b[2J\x9b31m\nX"
-    Path(f"/proc/{f.process.pid}/comm").write_bytes(name[:15])
+    sleep = os.path.join(os.fsencode(world.dir), b"\x1b[2J\x9b31m\nX")
+    shutil.copy("/bin/sleep", sleep)
+    process = subprocess.Popen([sleep, b"300"], env={**os.environ, MARK: world.mark}, start_new_session=True)
+    (world.sim / "hostile.json").write_text(json.dumps({"pid": process.pid, "usage": {"0": 100}}))
     for args in ((), ("--json",)):
         out = world.ask("--sim", "1", "--once", *args).out_path.read_bytes()
         out.decode()
         assert not set(out) & (set(range(32)) - {10} | {127}) and b"\\u001b" not in out
+        assert args == () or b"[2J" in out
+    process.kill()
+    process.wait()
 
 
 def test_mistakes(world):
