@@ -105,7 +105,7 @@ static int get_id(const json_t *o, const char *key, char ret[ID_LEN], struct err
 
 static int get_path(const json_t *o, const char *key, char **ret, struct err *e)
 {
-	const char *s;
+	const char *s = NULL;
 	int r = check_string(json_object_get(o, key), key, PATH_BYTES_MAX, &s, e);
 	if (r < 0)
 		return r;
@@ -127,7 +127,7 @@ static bool is_plain_word(const char *s)
 
 static int decode_name(const json_t *o, struct claim_spec *s, struct err *e)
 {
-	int64_t job, attempt;
+	int64_t job = 0, attempt = 0;
 	int r = get_int(o, "job", 1, INT64_MAX, &job, e);
 	if (!r)
 		r = get_int(o, "attempt", 1, UINT32_MAX, &attempt, e);

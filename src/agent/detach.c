@@ -101,9 +101,11 @@ static void wait_for_daemon(int fd, pid_t pid, int *ret_status, struct err *e)
 	if (said.len)
 		err_set(e, -EIO, "%s", buf_str(&said));
 	else if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status))
-		err_set(e, -EIO, "the agent was killed by signal %d while it started", WTERMSIG(status));
+		err_set(e, -EIO, "the agent was killed by signal %d while it started",
+			WTERMSIG(status));
 	else
-		err_set(e, -EIO, "the agent ended while it started (status %d)", WEXITSTATUS(status));
+		err_set(e, -EIO, "the agent ended while it started (status %d)",
+			WEXITSTATUS(status));
 }
 
 bool detach_begin(struct detach *d, int *ret_status, struct err *e)

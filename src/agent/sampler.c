@@ -28,7 +28,7 @@
 #define PAUSE_MIN_MS 1000
 #define PAUSE_MAX_MS 30000
 #define DYING_MS 2000 /* after SIGKILL; then it's stuck in the kernel and left behind */
-#define STUCK_MAX 4   /* left behind at once; no more are started while they're there */
+#define STUCK_MAX 4 /* left behind at once; no more are started while they're there */
 
 /* Process lists are read again after that, if nobody places jobs by them. */
 #define OLD_PROCS_MS 1900

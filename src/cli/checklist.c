@@ -217,7 +217,8 @@ static int loop(struct checklist *c, struct tty *t, bool *ret_save)
 
 int checklist_run(struct checklist *c, bool *ret_save, struct err *e)
 {
-	static const char enter[] = "\x1b[?1049h\x1b[?25l", leave[] = "\x1b[?25h\x1b[?1049l";
+	static const char enter[] = "\x1b[?1049h\x1b[?25l",
+			  leave[] = "\x1b[H\x1b[2J\x1b[?25h\x1b[?1049l";
 	CLEANUP(tty_end) struct tty t = {0};
 	int r = tty_begin(&t, e);
 

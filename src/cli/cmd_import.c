@@ -319,6 +319,15 @@ static int tell(const struct import *m, bool was_added, struct err *e)
 	return command_print(&out, e);
 }
 
+/* One that was wanted, and ssh can't say what it is. */
+static bool has_unusable(const struct import *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (m->list[i].is_chosen && !m->list[i].host.hostname)
+			return true;
+	return false;
+}
+
 static int nothing(struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
@@ -383,7 +392,9 @@ static int import_exec(const struct program *p, void *opts, int argc, char **arg
 	if (r <= 0)
 		return r < 0 ? r : nothing(e);
 	r = add_all(&m, e);
-	return r < 0 ? r : tell(&m, true, e);
+	if (r == 0)
+		r = tell(&m, true, e);
+	return r < 0 ? r : has_unusable(&m) ? EXIT_FAILED : EXIT_OK;
 }
 
 extern const struct command cmd_import;

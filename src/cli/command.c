@@ -374,6 +374,8 @@ int command_main(int argc, char **argv)
 	open_missing_fds();
 	/* A reader that went away is an error of the write, not the end of a scheduler with jobs running. */
 	signal(SIGPIPE, SIG_IGN);
+	/* Whoever started us may ignore it; then no child of ours could be waited for. */
+	signal(SIGCHLD, SIG_DFL);
 	if (argc > 0) {
 		argc--;
 		argv++;

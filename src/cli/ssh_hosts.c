@@ -189,19 +189,13 @@ int ssh_aliases_read(const char *path, struct ssh_aliases *ret, struct err *e)
 
 /* --- ssh -G --- */
 
-/* ssh's own last line says what it was; the path stands in it. */
+/* ssh's own first line says what it was; the path stands in it. */
 static int ssh_failed(const char *alias, int code, const struct buf *complaints, struct err *e)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
-	const char *s = buf_str(complaints), *last = s;
-	size_t n = strlen(s);
+	const char *s = buf_str(complaints);
 
-	while (n > 0 && (s[n - 1] == '\n' || s[n - 1] == '\r'))
-		n--;
-	for (size_t i = 0; i < n; i++)
-		if (s[i] == '\n')
-			last = s + i + 1;
-	text_put_clean(&clean, last, n - (size_t)(last - s));
+	text_put_clean(&clean, s, strcspn(s, "\r\n"));
 	return err_set(e, -EIO, "ssh can't say what %s means (exit code %d)%s%s", alias, code,
 		clean.len ? ": " : "", buf_str(&clean));
 }
@@ -310,7 +304,7 @@ int ssh_resolve(const char *path, const char *alias, const struct ssh_defaults *
 	if (r == 0)
 		r = host_config_finish(&h, e);
 	if (r < 0)
-		return err_wrap(e, r, "%s", alias);
+		return r;
 	*ret = h;
 	h = (struct host_config){0};
 	return 0;

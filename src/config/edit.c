@@ -259,7 +259,7 @@ static int splice_remove(struct work *w, size_t i)
 	/* Of two gaps one stays. */
 	if (before < begin && (after > end || end >= d->end))
 		begin = before;
-	else if (i == 0 && after < d->end)
+	else if (i == 0 && seq->n > 1 && !is_comment_line(d, line_before(d, begin)))
 		end = after;
 	w->first = (struct splice){.at = begin, .cut = end - begin};
 	return 0;

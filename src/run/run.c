@@ -541,6 +541,7 @@ static void run_done(struct run *r)
 	json_decref(r->env);
 	free(r->acks);
 	free(r->file_error);
+	free(r->down_why);
 	free(r->log_dir);
 	free(r->cwd);
 	buf_done(&r->out);

@@ -1,5 +1,7 @@
 """Running out of memory and the retry: rows O, X13 to X16 (W10, W11)."""
-from harness import simjob, wait_for
+import pytest
+
+from harness import simjob, until, wait_for
 
 OOM = "echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB'; exit 1"
 
@@ -31,16 +33,29 @@ def test_O3_another_failure_is_not_retried(world):
     assert world.events("done")[0]["status"] == "failed" and len(world.events("started")) == 1
 
 
-def test_O4_the_bump_survives_a_restart(world):
-    world.jobs("[vram=2000 retries=1] " + once("echo $GPUSTOW_JOB_VRAM_MIB >> $W/judge"), "[vram=23G] " + wait_for("go"))
-    # Its retry can't start while the second job has the card, so the scheduler ends in between.
-    r = world.run()
-    r.sees("hit CUDA OOM|job 2 started")
-    r.sees("job 1 hit CUDA OOM")
-    r.kill(15).wait(143)
+def blocked(world, line):
+    """A run whose one job ran out of memory and can't start again: strangers came meanwhile. Returns them too."""
+    world.jobs(line)
+    r = world.run(sim="1x16000M")
+    r.sees("job 1 started")
+    f = world.foreign({0: 12000})
+    until(lambda: world.ask_json("run", "status", "--json")["cards"][0]["used_mib"] == 12000)
     (world.dir / "go").touch()
-    world.finish()
-    assert "2500" in world.judge() or world.judge() == ["2500"]
+    r.sees(r"requeued with vram 3000 → 3750 MiB")
+    until(lambda: "needs 4262 MiB" in world.ask("run", "why", "1").out)
+    return r, f
+
+
+GOT = once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge").replace("touch $W/m;", f"touch $W/m; {wait_for('go')};")
+
+
+def test_O4_the_bump_survives_a_restart(world):
+    r, f = blocked(world, "[vram=3000 retries=1] " + GOT)
+    assert "vram→3750" in until(lambda: "vram→3750" in (b := world.board()) and b)
+    r.kill(15).wait(143)
+    f.end()
+    world.finish(sim="1x16000M")
+    assert world.judge() == ["got 3750"]
 
 
 def test_X13_words_of_an_earlier_attempt_do_not_count(world):
@@ -69,14 +84,14 @@ def test_X14_a_bump_is_capped_by_the_card(world):
     assert world.judge() == ["got 23488"] and "INFEASIBLE" not in r.out
 
 
-def test_X15_a_later_higher_edit_wins(world):
-    world.jobs("[vram=4G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"), "[vram=1G gpus=1] " + wait_for("go"))
-    r = world.run("--max-jobs", "1")
-    r.sees(r"requeued with vram 4096 → 5120 MiB")
-    r.kill(15).wait(143)
-    world.jobs("[vram=10G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"))
-    world.finish()
-    assert world.judge()[-1] == "got 10240"
+@pytest.mark.parametrize("edit, got", [(10000, 10000), (3200, 3750)])
+def test_X15_a_later_higher_edit_wins(world, edit, got):
+    r, f = blocked(world, "[vram=3000 retries=1] " + GOT)
+    world.jobs(f"[vram={edit} retries=1] " + GOT)
+    until(lambda: f"needs {got + 512} MiB" in world.ask("run", "why", "1").out)
+    f.end()
+    r.wait()
+    assert world.judge() == [f"got {got}"]
 
 
 def test_X16_a_line_may_switch_retries_off(world):
