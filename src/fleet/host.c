@@ -229,7 +229,7 @@ static void connect_to(
 
 static void on_poll(evutil_socket_t fd, short what, void *arg)
 {
-	host_text_begin(arg, NULL);
+	host_text_poll(arg);
 }
 
 struct host *host_new(struct event_base *base, const struct host_config *config, size_t index,

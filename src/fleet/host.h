@@ -39,6 +39,8 @@ void host_lost(struct host *h, enum link_failure kind, const char *why);
 /* Takes the sample over (its contents), whatever it came by. is_text: read from nvidia-smi. */
 void host_publish(struct host *h, struct sample *s);
 void host_text_begin(struct host *h, const char *why);
+/* The next sample, if it's still text. */
+void host_text_poll(struct host *h);
 void host_text_end(struct host *h);
 /* nvidia-smi's answer to a sample; pure. -ENODEV with its own first words when there's no card to be had. */
 int host_text_parse(const char *text, size_t n, struct sample *ret, struct err *e);

@@ -147,13 +147,17 @@ static void run(struct host *h)
 	link_run_text(h->link, command, LIMIT_MS, BYTES_MAX, on_done, h);
 }
 
+void host_text_poll(struct host *h)
+{
+	if (h->is_text)
+		run(h);
+}
+
 void host_text_begin(struct host *h, const char *why)
 {
-	if (why) {
-		free(h->agent_why);
-		h->agent_why = xstrdup(why);
-		h->agent_again_ms = clock_boot_ms() + AGENT_AGAIN_MS;
-	}
+	free(h->agent_why);
+	h->agent_why = xstrdup(why);
+	h->agent_again_ms = clock_boot_ms() + AGENT_AGAIN_MS;
 	h->is_text = true;
 	event_del(h->timer);
 	run(h);

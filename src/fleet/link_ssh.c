@@ -19,31 +19,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SILENT_MS 30000 /* between ssh's start and the first byte, and between two steps */
 #define RESOLVE_MS 20000 /* `Match exec` may run anything */
 #define HELLO_MS 10000
 #define LAST_MS 2000 /* what a login left in the background may keep ssh from ending */
 #define AFTER_MS 200
-#define REFUSED_MS \
-	((int64_t)3600 * \
-		1000) /* an agent that was sent and didn't run isn't sent again for so long */
 
 static void begin(struct link_ssh *l);
-static void on_deadline(evutil_socket_t fd, short what, void *arg);
 
 static struct link_ssh *of(struct transport *t)
 {
 	return (struct link_ssh *)t;
 }
 
-static void set_deadline(struct link_ssh *l, int64_t ms)
+void link_ssh_set_deadline(struct link_ssh *l, int64_t ms)
 {
 	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 
 	event_add(l->deadline, &t);
 }
 
-static void drop_events(struct link_ssh *l)
+void link_ssh_drop_events(struct link_ssh *l)
 {
 	if (l->readable)
 		event_free(l->readable);
@@ -55,7 +50,7 @@ static void drop_events(struct link_ssh *l)
 /* Ends everything of this connection. Before frames flowed nothing that ssh started is of use to anybody. */
 static void drop(struct link_ssh *l)
 {
-	drop_events(l);
+	link_ssh_drop_events(l);
 	event_del(l->deadline);
 	gate_leave(&l->seat);
 	child_free(l->child, l->phase == SSH_BOOTING || l->phase == SSH_RESOLVING);
@@ -69,7 +64,7 @@ static void drop(struct link_ssh *l)
 	l->phase = SSH_IDLE;
 }
 
-static void fail(struct link_ssh *l, enum link_failure kind, const char *why)
+void link_ssh_fail(struct link_ssh *l, enum link_failure kind, const char *why)
 {
 	char *own = xstrdup(why);
 
@@ -150,13 +145,13 @@ static void resolve(struct link_ssh *l)
 
 	l->phase = SSH_RESOLVING;
 	if (link_ssh_start(l, "-G", NULL, on_resolve_ended, l, &l->child, &e)) {
-		fail(l, LINK_FAIL_AUTH, e.text);
+		link_ssh_fail(l, LINK_FAIL_AUTH, e.text);
 		return;
 	}
 	shutdown(child_fd(l->child), SHUT_WR);
 	l->readable = event_new(l->base, child_fd(l->child), EV_READ | EV_PERSIST, on_resolved, l);
 	event_add(l->readable, NULL);
-	set_deadline(l, RESOLVE_MS);
+	link_ssh_set_deadline(l, RESOLVE_MS);
 }
 
 /* ---- the end ---- */
@@ -183,31 +178,29 @@ static void judge(struct link_ssh *l)
 	else
 		kind = ssh_failure(
 			code, child_said(l->child), buf_str(&l->by_hand), buf_str(&noise), &why);
-	fail(l, kind, buf_str(&why));
+	link_ssh_fail(l, kind, buf_str(&why));
 	buf_done(&noise);
 	buf_done(&why);
 }
 
-static void read_boot(struct link_ssh *l);
-
-static void on_ended(void *arg, int status)
+void link_ssh_ended(void *arg, int status)
 {
 	struct link_ssh *l = arg;
 
 	l->status = status;
 	l->has_ended = true;
 	if (l->phase == SSH_BOOTING)
-		read_boot(l);
+		link_ssh_read_boot(l);
 	if (l->phase == SSH_BOOTING || l->phase == SSH_ENDING)
 		judge(l);
 	else if (l->phase == SSH_OPEN)
 		/* The last frames may still be on their way to the link, which then closes by itself. */
-		set_deadline(l, AFTER_MS);
+		link_ssh_set_deadline(l, AFTER_MS);
 }
 
-static void wait_for_end(struct link_ssh *l)
+void link_ssh_wait_for_end(struct link_ssh *l)
 {
-	drop_events(l);
+	link_ssh_drop_events(l);
 	event_del(l->deadline);
 	l->phase = SSH_ENDING;
 	if (l->has_ended)
@@ -216,203 +209,11 @@ static void wait_for_end(struct link_ssh *l)
 		child_end(l->child, LAST_MS);
 }
 
-/* ---- first contact ---- */
-
-static void remember(struct link_ssh *l)
-{
-	l->memory.seen_wall_ms = clock_wall_ms();
-	ssh_site_remember(l->site, buf_str(&l->key), &l->memory);
-}
-
-static void write_upload(struct link_ssh *l)
-{
-	while (l->upload_at < l->upload->n) {
-		ssize_t n = send(child_fd(l->child), (const char *)l->upload->bytes + l->upload_at,
-			l->upload->n - l->upload_at, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			event_add(l->writable, NULL);
-			set_deadline(l, SILENT_MS);
-			return;
-		}
-		/* The end of what can be read tells why. */
-		if (n < 0)
-			return;
-		l->upload_at += (size_t)n;
-	}
-	set_deadline(l, SILENT_MS);
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *arg)
-{
-	write_upload(arg);
-}
-
-static void start_upload(struct link_ssh *l, const struct boot_event *ev)
-{
-	bool is_recent = clock_wall_ms() - l->memory.seen_wall_ms < REFUSED_MS;
-
-	for (size_t i = 0; i < l->ask.n_agents; i++)
-		if (!strcmp(l->ask.agents[i].cpu, ev->cpu) &&
-			l->ask.agents[i].n == (size_t)ev->number)
-			l->upload = &l->ask.agents[i];
-	if (!l->upload) {
-		fail(l, LINK_FAIL_AGENT, "the node asked for an agent that isn't carried");
-		return;
-	}
-	if (is_recent && !strcmp(l->memory.refused, l->upload->hash)) {
-		fail(l, LINK_FAIL_AGENT,
-			"the agent doesn't run there (tried within the last hour): another C library, or a "
-			"policy against it");
-		return;
-	}
-	l->upload_at = 0;
-	l->steps.was_uploaded = true;
-	write_upload(l);
-}
-
-static void take_ready(struct link_ssh *l, const struct boot_event *ev, const char *rest, size_t n)
-{
-	memcpy(l->memory.cpu, ev->cpu, sizeof(l->memory.cpu));
-	memcpy(l->steps.cpu, ev->cpu, sizeof(l->steps.cpu));
-	l->memory.refused[0] = '\0';
-	remember(l);
-	drop_events(l);
-	event_del(l->deadline);
-	l->phase = SSH_OPEN;
-	l->is_careful = false;
-	link_opened(l->t.link, child_take_fd(l->child), rest, n);
-}
-
-static void take_fail(struct link_ssh *l, const struct boot_event *ev)
-{
-	char *why = xasprintf("the agent can't run there: %s", ev->text);
-
-	/* Only what was sent and then didn't run would be sent again each time. */
-	if (l->upload && strstr(ev->text, "does not run from")) {
-		memcpy(l->memory.refused, l->upload->hash, sizeof(l->memory.refused));
-		remember(l);
-	}
-	fail(l, LINK_FAIL_AGENT, why);
-	free(why);
-}
-
-static void take_nonsense(struct link_ssh *l)
-{
-	struct buf why = {0}, noise = {0};
-
-	boot_reader_noise(&l->reader, &noise);
-	buf_printf(&why,
-		"the login shell printed more than gpustow reads, or something it can't understand; the last was "
-		"\"%s\"",
-		buf_str(&noise));
-	fail(l, LINK_FAIL_SHELL, buf_str(&why));
-	buf_done(&noise);
-	buf_done(&why);
-}
-
-/* True while more may be read for this phase. */
-static bool take_event(struct link_ssh *l, const struct boot_event *ev, const char *rest, size_t n)
-{
-	char *why;
-
-	if (ev->word == BOOT_MORE)
-		return true;
-	if (!l->has_spoken)
-		l->steps.connected_at_ms = clock_boot_ms();
-	l->has_spoken = true;
-	gate_leave(&l->seat);
-	set_deadline(l, SILENT_MS);
-	switch (ev->word) {
-	case BOOT_HAVE:
-		l->has_have = true;
-		break;
-	case BOOT_NEED:
-		start_upload(l, ev);
-		break;
-	case BOOT_READY:
-		take_ready(l, ev, rest, n);
-		break;
-	case BOOT_OTHER:
-		why = xasprintf("there's no agent for %s", ev->text);
-		fail(l, LINK_FAIL_AGENT, why);
-		free(why);
-		break;
-	case BOOT_FAIL:
-		take_fail(l, ev);
-		break;
-	default:
-		take_nonsense(l);
-		break;
-	}
-	return l->phase == SSH_BOOTING;
-}
-
-/* Reads what's there; may leave the phase. */
-static void read_boot(struct link_ssh *l)
-{
-	char bytes[16384];
-	ssize_t n;
-
-	while (l->phase == SSH_BOOTING &&
-		(n = recv(child_fd(l->child), bytes, sizeof(bytes), MSG_DONTWAIT)) != 0) {
-		size_t at = 0;
-		struct boot_event ev;
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return;
-		if (n < 0)
-			break;
-		set_deadline(l, SILENT_MS);
-		do {
-			at += boot_reader_put(&l->reader, bytes + at, (size_t)n - at, &ev);
-		} while (take_event(l, &ev, bytes + at, (size_t)n - at) && at < (size_t)n);
-	}
-	if (l->phase == SSH_BOOTING && !l->has_ended)
-		wait_for_end(l);
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *arg)
-{
-	read_boot(arg);
-}
-
-static void boot(struct link_ssh *l)
-{
-	struct buf line = {0};
-	struct err e = {0};
-	int r;
-
-	l->phase = SSH_BOOTING;
-	l->has_have = l->has_spoken = l->password_given = false;
-	l->ask = (struct boot_ask){.agents = l->site->agents,
-		.n_agents = l->site->n_agents,
-		.agent_dir = l->host->agent_dir,
-		.cpu = l->is_careful || !l->memory.cpu[0] ? NULL : l->memory.cpu};
-	random_hex((BOOT_NONCE_LEN - 1) / 2, l->ask.nonce);
-	boot_reader_init(&l->reader, l->ask.nonce);
-	r = boot_line(&l->ask, &line, &e);
-	if (r) {
-		fail(l, LINK_FAIL_AGENT, e.text);
-	} else if (link_ssh_start(l, NULL, buf_str(&line), on_ended, l, &l->child, &e)) {
-		fail(l, LINK_FAIL_AUTH, e.text);
-	} else {
-		l->readable = event_new(
-			l->base, child_fd(l->child), EV_READ | EV_PERSIST, on_readable, l);
-		l->writable = event_new(l->base, child_fd(l->child), EV_WRITE, on_writable, l);
-		event_add(l->readable, NULL);
-		set_deadline(l, SILENT_MS);
-	}
-	buf_done(&line);
-}
+/* ---- beginning ---- */
 
 static void on_gate(void *arg)
 {
-	boot(arg);
+	link_ssh_boot(arg);
 }
 
 /* A host that was reached a moment ago most likely has a master still: no handshake, so no gate. */
@@ -425,7 +226,7 @@ static void begin(struct link_ssh *l)
 		resolve(l);
 	} else if (l->is_careful ||
 		   clock_wall_ms() - l->memory.seen_wall_ms < SSH_PERSIST_S * 1000) {
-		boot(l);
+		link_ssh_boot(l);
 	} else {
 		l->phase = SSH_WAITING;
 		gate_wait(l->site->gate, &l->seat, on_gate, l);
@@ -441,19 +242,19 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 		l->phase = SSH_ENDING;
 		judge(l);
 	} else if (l->phase == SSH_RESOLVING) {
-		fail(l, LINK_FAIL_AUTH,
+		link_ssh_fail(l, LINK_FAIL_AUTH,
 			"`ssh -G` doesn't come to an end; look at the Match lines of ssh's configuration");
 	} else if (l->askpass && askpass_open(l->askpass)) {
 		/* Somebody is thinking about a password. */
-		set_deadline(l, SILENT_MS);
+		link_ssh_set_deadline(l, SSH_SILENT_MS);
 	} else {
 		boot_reader_noise(&l->reader, &noise);
-		buf_printf(&why, "no answer in %d s", SILENT_MS / 1000);
+		buf_printf(&why, "no answer in %d s", SSH_SILENT_MS / 1000);
 		if (noise.len)
 			buf_printf(&why,
 				"; the login shell has said \"%s\" so far: look at the account's login files",
 				buf_str(&noise));
-		fail(l, noise.len ? LINK_FAIL_SHELL : LINK_FAIL_NET, buf_str(&why));
+		link_ssh_fail(l, noise.len ? LINK_FAIL_SHELL : LINK_FAIL_NET, buf_str(&why));
 		buf_done(&noise);
 		buf_done(&why);
 	}
@@ -495,7 +296,7 @@ static bool ssh_close(struct transport *t, const char *why)
 		return false;
 	l->has_have = false;
 	l->why = xstrdup(why);
-	wait_for_end(l);
+	link_ssh_wait_for_end(l);
 	return true;
 }
 

@@ -53,6 +53,24 @@ struct link_ssh {
 	struct text_run *runs;
 };
 
+#define SSH_SILENT_MS 30000 /* between ssh's start and the first byte, and between two steps */
+
+/* ---- link_ssh.c ---- */
+
+void link_ssh_set_deadline(struct link_ssh *l, int64_t ms);
+void link_ssh_drop_events(struct link_ssh *l);
+/* Ends this connection and tells the link. */
+void link_ssh_fail(struct link_ssh *l, enum link_failure kind, const char *why);
+/* The channel has ended; ssh's own end then says why. */
+void link_ssh_wait_for_end(struct link_ssh *l);
+void link_ssh_ended(void *arg, int status);
+
+/* ---- ssh_contact.c ---- */
+
+void link_ssh_boot(struct link_ssh *l);
+/* Takes what has arrived; may leave the phase. */
+void link_ssh_read_boot(struct link_ssh *l);
+
 /* Arguments, environment and child of one ssh to this host. */
 int link_ssh_start(struct link_ssh *l, const char *what, const char *command,
 	void (*ended)(void *arg, int status), void *arg, struct child **ret, struct err *e);

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -47,7 +48,8 @@ class Watch:
     def __init__(self, lab, args, env=()):
         self.lines, self.err = [], []
         self.process = subprocess.Popen(lab.command("ctl", "env", *lab.env, *env, "gpustow", "__fleet", *args),
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True)
         for stream, to in ((self.process.stdout, self.lines), (self.process.stderr, self.err)):
             threading.Thread(target=self.read, args=(stream, to), daemon=True).start()
 
@@ -69,12 +71,16 @@ class Watch:
         return until(look, deadline, lambda: f"{host} {state} {more} in {self.lines[-8:]} {self.err}")
 
     def end(self):
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        # nsenter has forked: both are in this group, and gpustow's own children have sessions of their own.
+        for signo in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, signo)
+            except ProcessLookupError:
+                pass
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
 
 
 class Lab:
