@@ -10,7 +10,7 @@
 
 struct host_figures {
 	char host_name[65];
-	char os[96];	 /* "Debian GNU/Linux 12 (bookworm)" */
+	char os[96]; /* "Debian GNU/Linux 12 (bookworm)" */
 	char kernel[96]; /* "6.1.0-18-amd64" */
 	char boot_id[40];
 	int32_t cores; /* 0 unknown */

@@ -11,9 +11,9 @@
 enum metric_tier { TIER_STATIC, TIER_SLOW, TIER_FAST, TIER_RARE };
 
 enum metric_kind {
-	KIND_GAUGE,   /* a level at that moment, or the mean of a short window: averages mean something */
+	KIND_GAUGE, /* a level at that moment, or the mean of a short window: averages mean something */
 	KIND_COUNTER, /* only grows, until the driver is loaded anew: differences mean something */
-	KIND_STATE,   /* one of several words, or bits: neither does */
+	KIND_STATE, /* one of several words, or bits: neither does */
 };
 
 /* X(ID, json key, unit, tier, kind, what it is). The rows up to RECOVERY are in every sample, the rest only in one with details. */
@@ -97,7 +97,8 @@ enum metric_kind {
 		"the same, by a sync boost group") \
 	X(HELD_BOARD, "held_board_pct", "%", TIER_FAST, KIND_GAUGE, \
 		"the same, by the board's limit") \
-	X(HELD_IDLE, "held_idle_pct", "%", TIER_FAST, KIND_GAUGE, "the same, by having little to do") \
+	X(HELD_IDLE, "held_idle_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the same, by having little to do") \
 	X(HELD_RELIABILITY, "held_reliability_pct", "%", TIER_FAST, KIND_GAUGE, \
 		"the same, by the voltage that is reliable") \
 	X(ECC_MODE, "ecc_mode", "bool", TIER_RARE, KIND_STATE, \

@@ -120,9 +120,9 @@ json_t *sample_encode(const struct sample *s)
 	       *rows = json_array();
 
 	for (uint32_t i = 0; i < s->snap.n_cards; i++)
-		json_array_append_new(cards,
-			encode_card(&s->snap.cards[i], s->promised_mib ? s->promised_mib[i] : 0,
-				s->with_details));
+		json_array_append_new(
+			cards, encode_card(&s->snap.cards[i],
+				       s->promised_mib ? s->promised_mib[i] : 0, s->with_details));
 	for (uint32_t i = 0; i < s->snap.n_procs; i++)
 		json_array_append_new(
 			procs, encode_proc(&s->snap.procs[i], s->proc_row ? s->proc_row[i] : 0));

@@ -12,13 +12,13 @@
 /* What one live attempt holds or has been promised on one card, whichever queue of this user it belongs to. */
 struct ledger_row {
 	struct attempt_name name;
-	uint32_t card;	      /* position in the snapshot's cards */
+	uint32_t card; /* position in the snapshot's cards */
 	int64_t declared_mib; /* -1: undeclared, the whole card */
-	int64_t budget_mib;   /* what it's charged now; the card's total when whole */
-	int64_t held_mib;     /* measured now */
-	int64_t peak_mib;     /* highest measured since its start */
-	bool is_sampled;      /* seen on the card at least once */
-	bool has_ended;	      /* leader ended, leftovers still hold memory */
+	int64_t budget_mib; /* what it's charged now; the card's total when whole */
+	int64_t held_mib; /* measured now */
+	int64_t peak_mib; /* highest measured since its start */
+	bool is_sampled; /* seen on the card at least once */
+	bool has_ended; /* leader ended, leftovers still hold memory */
 };
 
 struct sample {

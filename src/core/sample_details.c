@@ -35,7 +35,7 @@ struct host_value {
 
 #define HOST_TEXT(member) \
 	{ \
-		#member, offsetof(struct host_figures, member), \
+#member, offsetof(struct host_figures, member), \
 			sizeof(((struct host_figures *)0)->member) \
 	}
 static const struct host_text host_texts[] = {
@@ -43,7 +43,7 @@ static const struct host_text host_texts[] = {
 
 #define HOST_VALUE(member) \
 	{ \
-		#member, offsetof(struct host_figures, member) \
+#member, offsetof(struct host_figures, member) \
 	}
 static const struct host_value host_values[] = {
 	HOST_VALUE(cpu_pct),
@@ -62,13 +62,13 @@ static json_t *encode_host(const struct host_figures *h)
 	json_t *o = json_object();
 
 	for (size_t i = 0; i < ARRAY_LEN(host_texts); i++)
-		json_object_set_new_nocheck(o, host_texts[i].key,
-			sample_text((const char *)h + host_texts[i].offset));
+		json_object_set_new_nocheck(
+			o, host_texts[i].key, sample_text((const char *)h + host_texts[i].offset));
 	json_object_set_new_nocheck(o, "cores", json_integer(h->cores));
 	for (size_t i = 0; i < ARRAY_LEN(host_values); i++)
 		json_object_set_new_nocheck(o, host_values[i].key,
-			sample_value(*(const struct value *)((const char *)h +
-							     host_values[i].offset)));
+			sample_value(
+				*(const struct value *)((const char *)h + host_values[i].offset)));
 	return o;
 }
 
@@ -106,8 +106,7 @@ static json_t *encode_instance(const struct gpu_instance *g)
 	return o;
 }
 
-static int decode_instance(
-	const json_t *o, uint32_t n_cards, struct gpu_instance *g, struct err *e)
+static int decode_instance(const json_t *o, uint32_t n_cards, struct gpu_instance *g, struct err *e)
 {
 	int64_t card, gi, ci;
 
@@ -148,8 +147,8 @@ static int decode_instances(const json_t *msg, struct sample *s, struct err *e)
 
 static void put_values(const struct gpu_proc *p, const struct gpu_proc_more *m, json_t *row)
 {
-	const struct value values[] = {m->sm_pct, m->mem_pct, m->enc_pct, m->dec_pct, m->cpu_pct,
-		m->rss_mib};
+	const struct value values[] = {
+		m->sm_pct, m->mem_pct, m->enc_pct, m->dec_pct, m->cpu_pct, m->rss_mib};
 
 	json_array_append_new(row, json_integer(p->gi - 1));
 	json_array_append_new(row, json_integer(p->ci - 1));
@@ -231,8 +230,8 @@ static int32_t instance_at(const json_t *row, size_t i)
 
 static int take_row(const json_t *row, struct gpu_proc *p, struct gpu_proc_more *m, struct err *e)
 {
-	struct value *const values[] = {&m->sm_pct, &m->mem_pct, &m->enc_pct, &m->dec_pct,
-		&m->cpu_pct, &m->rss_mib};
+	struct value *const values[] = {
+		&m->sm_pct, &m->mem_pct, &m->enc_pct, &m->dec_pct, &m->cpu_pct, &m->rss_mib};
 	const struct {
 		char *to;
 		size_t size;
@@ -279,8 +278,8 @@ int sample_take_details(const json_t *msg, const json_t *procs, struct sample *s
 		return r;
 	if (sample_take_text(json_object_get(msg, "driver"), snap->driver, sizeof(snap->driver),
 		    "driver", e) ||
-		sample_take_text(json_object_get(msg, "cuda"), snap->cuda, sizeof(snap->cuda),
-			"cuda", e) ||
+		sample_take_text(
+			json_object_get(msg, "cuda"), snap->cuda, sizeof(snap->cuda), "cuda", e) ||
 		sample_take_text(json_object_get(msg, "library"), snap->library,
 			sizeof(snap->library), "library", e))
 		return -EINVAL;

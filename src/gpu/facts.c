@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define KEEP_MS 60000
-#define AGAIN_MS 30000	 /* owner, parents, mark, command line, control group */
+#define AGAIN_MS 30000 /* owner, parents, mark, command line, control group */
 #define CPU_PERIOD_MS 250 /* below it a difference of ticks is mostly rounding */
 #define NAMES_WAIT_MS 20
 #define CGROUP_BYTES 8192
@@ -31,7 +31,7 @@ struct entry {
 	uint64_t cpu_ticks;
 	int64_t cpu_ms; /* when cpu_ticks was counted; 0 never */
 	struct value cpu_pct;
-	int64_t read_ms;      /* the lasting facts; 0 never */
+	int64_t read_ms; /* the lasting facts; 0 never */
 	int64_t more_read_ms; /* those of details; 0 never */
 	int64_t listed_ms;
 	uint32_t uid;
@@ -171,8 +171,8 @@ static void read_more(struct facts *f, struct entry *x, const struct proc_stat *
 	}
 	n = proc_read_bytes(st->pid, "cgroup", text, sizeof(text));
 	cgroup_parse(text, n > 0 ? (size_t)n : 0, &x->cgroup);
-	x->start_wall_ms = wall_ms - now_ms +
-			   (int64_t)(st->start_ticks * 1000 / (uint64_t)f->ticks_hz);
+	x->start_wall_ms =
+		wall_ms - now_ms + (int64_t)(st->start_ticks * 1000 / (uint64_t)f->ticks_hz);
 	x->more_read_ms = now_ms;
 }
 
@@ -211,8 +211,7 @@ static void put_more(const struct facts *f, struct entry *x, const struct proc_s
 	size_t n = x->cmdline != NULL ? strlen(x->cmdline) : 0;
 
 	m->cpu_pct = cpu_of(f, x, st, now_ms);
-	m->rss_mib = value_of(
-		(int64_t)(st->rss_pages * (uint64_t)f->page_bytes / (1024 * 1024)));
+	m->rss_mib = value_of((int64_t)(st->rss_pages * (uint64_t)f->page_bytes / (1024 * 1024)));
 	m->start_wall_ms = x->start_wall_ms;
 	if (n > 0)
 		memcpy(m->cmdline, x->cmdline, n + 1);

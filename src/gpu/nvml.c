@@ -61,17 +61,24 @@ static void identify_numa(struct nvml *n, struct nvml_card *c)
 }
 
 /* Numbers as NVML has them; 11 is the one inside of Tegra chips. */
-static const char *const architectures[] = {[2] = "Kepler", [3] = "Maxwell", [4] = "Pascal",
-	[5] = "Volta", [6] = "Turing", [7] = "Ampere", [8] = "Ada", [9] = "Hopper",
-	[10] = "Blackwell", [11] = "T23x", [13] = "Rubin"};
+static const char *const architectures[] = {[2] = "Kepler",
+	[3] = "Maxwell",
+	[4] = "Pascal",
+	[5] = "Volta",
+	[6] = "Turing",
+	[7] = "Ampere",
+	[8] = "Ada",
+	[9] = "Hopper",
+	[10] = "Blackwell",
+	[11] = "T23x",
+	[13] = "Rubin"};
 
 static void identify_arch(struct nvml *n, struct nvml_card *c)
 {
 	uint32_t v = NVML_ABSENT_U32;
 
-	if (n->lib.fn.architecture != NULL &&
-		n->lib.fn.architecture(c->handle, &v) == NVML_OK && v < ARRAY_LEN(architectures) &&
-		architectures[v] != NULL)
+	if (n->lib.fn.architecture != NULL && n->lib.fn.architecture(c->handle, &v) == NVML_OK &&
+		v < ARRAY_LEN(architectures) && architectures[v] != NULL)
 		snprintf(c->arch, sizeof(c->arch), "%s", architectures[v]);
 }
 
@@ -115,13 +122,16 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 }
 
 /* The number was given by the bus: whether it sleeps, and who it is, can be known without opening it. */
-static bool is_left_asleep(
-	struct nvml *n, uint32_t i, char buses[GPU_MAX][GPU_BUS_LEN], uint32_t n_buses, struct nvml_card *c)
+static bool is_left_asleep(struct nvml *n, uint32_t i, char buses[GPU_MAX][GPU_BUS_LEN],
+	uint32_t n_buses, struct nvml_card *c)
 {
 	if (n_buses != n->count || i >= n_buses || !nvml_bus_is_asleep(n->host_root, buses[i]))
 		return false;
-	*c = (struct nvml_card){.index = (int32_t)i, .mig_mode = -1, .is_asleep = true,
-		.may_sleep = true, .links_active = -1};
+	*c = (struct nvml_card){.index = (int32_t)i,
+		.mig_mode = -1,
+		.is_asleep = true,
+		.may_sleep = true,
+		.links_active = -1};
 	memcpy(c->bus_id, buses[i], sizeof(c->bus_id));
 	c->numa = nvml_host_numa(n->host_root, c->bus_id);
 	nvml_bus_identity(n->host_root, c->bus_id, c->uuid, c->name);
@@ -381,7 +391,8 @@ static int refresh(struct nvml *n, int64_t now_ms, struct err *e)
 	if (n->rest_until_ms != 0)
 		return 0;
 	n->is_waking = !n->base.ask.lets_sleep;
-	if (!must && n->is_up && !(n->wants_restart && now_ms >= n->restart_ms) && !has_changed(n, now_ms))
+	if (!must && n->is_up && !(n->wants_restart && now_ms >= n->restart_ms) &&
+		!has_changed(n, now_ms))
 		return 0;
 	stop(n);
 	r = start(n, e);

@@ -43,7 +43,8 @@ struct nvml_card {
 	uint64_t link_peers;
 	/* What was found out by asking; forgotten with the next enumeration. */
 	enum nvml_memory_call memory;
-	uint8_t gone[METRIC_N]; /* bit k: way k of asking this metric is permanently unsupported; FIELD_GONE */
+	uint8_t gone
+		[METRIC_N]; /* bit k: way k of asking this metric is permanently unsupported; FIELD_GONE */
 	enum value_state gone_why[METRIC_N];
 	struct value slow[METRIC_N];
 	int64_t slow_ms; /* when the slow tier was read; 0 never */
@@ -100,7 +101,8 @@ struct nvml {
 };
 
 #define NVML_SLOW_MS 5000
-#define NVML_IDLE_MS 10000 /* before the library is closed; doubles each time that a card stays awake all the same */
+#define NVML_IDLE_MS \
+	10000 /* before the library is closed; doubles each time that a card stays awake all the same */
 #define NVML_IDLE_MAX_MS 640000
 #define NVML_REST_MS 20000 /* a card is off some 6 s after its last user */
 #define NVML_RARE_MS 60000

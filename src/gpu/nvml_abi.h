@@ -133,7 +133,8 @@ struct nvml_process_sample {
 };
 
 struct nvml_attributes {
-	uint32_t multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gi_slices, ci_slices;
+	uint32_t multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gi_slices,
+		ci_slices;
 	uint64_t memory_mib;
 };
 

@@ -13,8 +13,8 @@
 #define MIB (1024 * 1024)
 #define FIELDS_MAX 48
 #define RATE_PERIOD_US 100000 /* below it the last rate holds */
-#define PCIE_CALL_CARDS 2     /* on more, the call that takes 20 ms isn't made */
-#define NOT_ASKED_CODE (-1)   /* no code of NVML's: we don't want to ask */
+#define PCIE_CALL_CARDS 2 /* on more, the call that takes 20 ms isn't made */
+#define NOT_ASKED_CODE (-1) /* no code of NVML's: we don't want to ask */
 #define ALL_LINKS UINT32_MAX
 
 /* Calls that answer several figures are made once for a sample. */
@@ -59,8 +59,8 @@ static int take_u64(int code, uint64_t v, int64_t *ret)
 static int pair_util(struct asking *a, uint64_t v[4])
 {
 	struct nvml_utilization u = {0};
-	int code = a->f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND
-					     : a->f->utilization(a->d, &u);
+	int code =
+		a->f->utilization == NULL ? NVML_FUNCTION_NOT_FOUND : a->f->utilization(a->d, &u);
 
 	v[0] = u.gpu;
 	v[1] = u.memory;
@@ -115,9 +115,8 @@ static int pair_ecc(struct asking *a, uint64_t v[4])
 static int pair_remap(struct asking *a, uint64_t v[4])
 {
 	uint32_t r[4] = {0};
-	int code = a->f->remapped == NULL
-			   ? NVML_FUNCTION_NOT_FOUND
-			   : a->f->remapped(a->d, &r[0], &r[1], &r[2], &r[3]);
+	int code = a->f->remapped == NULL ? NVML_FUNCTION_NOT_FOUND
+					  : a->f->remapped(a->d, &r[0], &r[1], &r[2], &r[3]);
 
 	for (int i = 0; i < 4; i++)
 		v[i] = r[i];
@@ -191,9 +190,9 @@ static int read_util_samples(struct asking *a, int64_t *ret)
 	struct nvml_sample s[128];
 	uint32_t count = ARRAY_LEN(s), newest = 0;
 	int32_t type = 1;
-	int code = a->f->samples == NULL ? NVML_FUNCTION_NOT_FOUND
-					 : a->f->samples(a->d, NVML_SAMPLES_UTIL_GPU, 0, &type,
-						   &count, s);
+	int code = a->f->samples == NULL
+			   ? NVML_FUNCTION_NOT_FOUND
+			   : a->f->samples(a->d, NVML_SAMPLES_UTIL_GPU, 0, &type, &count, s);
 
 	if (code != NVML_OK)
 		return code;
@@ -304,8 +303,8 @@ READ_U64(read_ecc_uncorr_life, ecc_total, NVML_ECC_UNCORRECTED, NVML_ECC_AGGREGA
 	static int name(struct asking *a, int64_t *ret) \
 	{ \
 		int32_t v = 0; \
-		int code = a->f->member == NULL ? NVML_FUNCTION_NOT_FOUND \
-						: a->f->member(a->d, &v); \
+		int code = \
+			a->f->member == NULL ? NVML_FUNCTION_NOT_FOUND : a->f->member(a->d, &v); \
 \
 		if (code == NVML_OK) \
 			*ret = v; \
@@ -377,11 +376,27 @@ struct nvml_metric {
 
 #define COUNT_MAX (INT64_C(1) << 53)
 #define KIB_S_MAX (INT64_C(1) << 34)
-#define WAY(id, low, high, ...) {METRIC_##id, low, high, 0, 0, AS_IT_IS, {__VA_ARGS__}}
+#define WAY(id, low, high, ...) \
+	{ \
+		METRIC_##id, low, high, 0, 0, AS_IT_IS, \
+		{ \
+			__VA_ARGS__ \
+		} \
+	}
 #define FIELD(id, low, high, number, ...) \
-	{METRIC_##id, low, high, number, 0, AS_IT_IS, {__VA_ARGS__}}
+	{ \
+		METRIC_##id, low, high, number, 0, AS_IT_IS, \
+		{ \
+			__VA_ARGS__ \
+		} \
+	}
 #define RATE(id, high, number, scope, derive, ...) \
-	{METRIC_##id, 0, high, number, scope, derive, {__VA_ARGS__}}
+	{ \
+		METRIC_##id, 0, high, number, scope, derive, \
+		{ \
+			__VA_ARGS__ \
+		} \
+	}
 
 /* Tiers are metric_info's. Memory is apart: three figures of one call. */
 static const struct nvml_metric metrics[] = {
@@ -556,6 +571,7 @@ static struct value read_ways(struct asking *a, const struct nvml_metric *m)
 {
 	struct nvml_card *c = a->c;
 	struct value why = value_absent(c->gone_why[m->metric]);
+	bool has_reason = false;
 
 	for (unsigned k = 0; k < METRIC_WAYS && m->ways[k] != NULL; k++) {
 		int64_t v = 0;
@@ -568,11 +584,15 @@ static struct value read_ways(struct asking *a, const struct nvml_metric *m)
 			return checked(a, m, value_of(v));
 		if (code == NOT_ASKED_CODE)
 			return value_absent(VALUE_NOT_ASKED);
-		why = value_absent(nvml_code_value(code));
+		if (!has_reason)
+			why = value_absent(nvml_code_value(code));
 		if (nvml_card_drop(a->n, c, code))
 			break;
+		/* Of several reasons the first that may pass is the one to tell. */
 		if (nvml_code_is_permanent(code))
-			set_gone(c, m->metric, 1u << k, why.state);
+			set_gone(c, m->metric, 1u << k, nvml_code_value(code));
+		else
+			has_reason = true;
 	}
 	return why;
 }
@@ -642,8 +662,7 @@ static void ask_fields(struct asking *a, const struct due *due, struct value *v,
 	}
 	if (n == 0)
 		return;
-	code = a->f->fields == NULL ? NVML_FUNCTION_NOT_FOUND
-				    : a->f->fields(a->d, (int32_t)n, f);
+	code = a->f->fields == NULL ? NVML_FUNCTION_NOT_FOUND : a->f->fields(a->d, (int32_t)n, f);
 	if (nvml_card_drop(a->n, a->c, code))
 		return;
 	for (size_t k = 0; k < n; k++) {
@@ -682,8 +701,8 @@ static void put_own(const struct nvml_card *c, struct gpu_card *ret)
 	if (value_is_present(mask) && value_is_present(ret->m[METRIC_THROTTLE]))
 		ret->m[METRIC_THROTTLE].v &= mask.v;
 	ret->m[METRIC_REJECTED] = value_of(c->rejected);
-	ret->m[METRIC_NVLINK_ACTIVE] = c->links_active >= 0 ? value_of(c->links_active)
-							    : value_absent(VALUE_UNSUPPORTED);
+	ret->m[METRIC_NVLINK_ACTIVE] =
+		c->links_active >= 0 ? value_of(c->links_active) : value_absent(VALUE_UNSUPPORTED);
 	if (!c->has_xids && c->xid_count == 0) {
 		for (enum metric m = METRIC_XID_LAST; m <= METRIC_XID_COUNT; m++)
 			ret->m[m] = value_absent(VALUE_UNSUPPORTED);
@@ -716,8 +735,7 @@ static void mend_tegra(const struct nvml *n, struct gpu_card *ret)
 
 void nvml_card_figures(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
 {
-	struct asking a = {
-		.n = n, .c = c, .f = &n->lib.fn, .d = c->handle, .now_ms = now_ms};
+	struct asking a = {.n = n, .c = c, .f = &n->lib.fn, .d = c->handle, .now_ms = now_ms};
 	struct due due = due_now(n, c, now_ms);
 	struct value v[ARRAY_LEN(metrics)] = {0};
 	bool has[ARRAY_LEN(metrics)] = {0};

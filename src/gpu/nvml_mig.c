@@ -50,11 +50,12 @@ static void put_profile(struct nvml *n, struct nvml_device *d, struct gpu_instan
 	struct nvml_attributes a = {0};
 	char name[96] = "";
 	const char *mig;
+	unsigned gib;
 	int code = n->lib.fn.attributes == NULL ? NVML_FUNCTION_NOT_FOUND
 						: n->lib.fn.attributes(d, &a);
 
-	g->sm_count = code == NVML_OK ? value_of(a.multiprocessors)
-				      : value_absent(nvml_code_value(code));
+	g->sm_count =
+		code == NVML_OK ? value_of(a.multiprocessors) : value_absent(nvml_code_value(code));
 	if (n->lib.fn.name != NULL && n->lib.fn.name(d, name, sizeof(name)) == NVML_OK) {
 		name[sizeof(name) - 1] = '\0';
 		mig = strstr(name, " MIG ");
@@ -63,14 +64,14 @@ static void put_profile(struct nvml *n, struct nvml_device *d, struct gpu_instan
 			return;
 		}
 	}
-	if (code != NVML_OK || a.gi_slices == 0 || a.gi_slices > 99)
+	if (code != NVML_OK || a.gi_slices == 0 || a.gi_slices > 99 || a.memory_mib > INT32_MAX)
 		return;
+	gib = (unsigned)((a.memory_mib + 512) / 1024);
 	if (a.ci_slices != 0 && a.ci_slices < a.gi_slices)
-		snprintf(g->profile, sizeof(g->profile), "%uc.%ug.%llugb", a.ci_slices,
-			a.gi_slices, (unsigned long long)((a.memory_mib + 512) / 1024));
+		snprintf(g->profile, sizeof(g->profile), "%uc.%ug.%ugb", a.ci_slices, a.gi_slices,
+			gib);
 	else
-		snprintf(g->profile, sizeof(g->profile), "%ug.%llugb", a.gi_slices,
-			(unsigned long long)((a.memory_mib + 512) / 1024));
+		snprintf(g->profile, sizeof(g->profile), "%ug.%ugb", a.gi_slices, gib);
 }
 
 static void put_uuid(struct nvml *n, struct nvml_device *d, struct gpu_instance *g)

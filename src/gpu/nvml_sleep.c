@@ -133,8 +133,8 @@ bool nvml_parse_information(const char *text, char uuid[GPU_UUID_LEN], char name
 	return true;
 }
 
-bool nvml_bus_identity(const char *host_root, const char *bus_id, char uuid[GPU_UUID_LEN],
-	char name[GPU_NAME_LEN])
+bool nvml_bus_identity(
+	const char *host_root, const char *bus_id, char uuid[GPU_UUID_LEN], char name[GPU_NAME_LEN])
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	char id[GPU_BUS_LEN], path[96];

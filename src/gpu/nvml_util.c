@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #define ROWS_MAX 65536
+#define FUTURE_US \
+	60000000 /* a stamp from later than that is garbage, and would hide all that come */
 #define FIRST_SPAN_US 2000000 /* what of the ring counts when it's read for the first time */
 
 static struct nvml_use *find(struct nvml_card *c, uint32_t pid)
@@ -33,13 +35,14 @@ static bool is_listed(const struct gpu_proc *rows, uint32_t n, uint32_t pid)
 }
 
 static void take(struct nvml_card *c, const struct nvml_process_sample *s,
-	const struct gpu_proc *rows, uint32_t n_rows, int64_t now_ms)
+	const struct gpu_proc *rows, uint32_t n_rows, int64_t now_ms, uint64_t wall_us)
 {
 	struct nvml_use *u;
 
 	if (s->stamp_us == 0 || s->pid == 0)
 		return;
-	if (s->sm > 100 || s->mem > 100 || s->enc > 100 || s->dec > 100) {
+	if (s->stamp_us > wall_us + FUTURE_US || s->sm > 100 || s->mem > 100 || s->enc > 100 ||
+		s->dec > 100) {
 		c->rejected++;
 		return;
 	}
@@ -76,15 +79,14 @@ static int read_ring(struct nvml *n, struct nvml_card *c, const struct gpu_proc 
 		for (uint32_t i = 0; code == NVML_OK && i < count && i < c->use_room; i++) {
 			if (s[i].stamp_us <= since)
 				continue;
-			take(c, &s[i], rows, n_rows, now_ms);
-			/* A stamp from the far future is garbage too, and would hide all that come. */
-			if (s[i].stamp_us > newest && s[i].stamp_us < wall_us + 60000000)
+			take(c, &s[i], rows, n_rows, now_ms, wall_us);
+			if (s[i].stamp_us > newest && s[i].stamp_us <= wall_us + FUTURE_US)
 				newest = s[i].stamp_us;
 		}
 		free(s);
 		if (code == NVML_INSUFFICIENT_SIZE)
-			c->use_room = count > c->use_room && count < ROWS_MAX ? count
-									       : 2 * c->use_room;
+			c->use_room =
+				count > c->use_room && count < ROWS_MAX ? count : 2 * c->use_room;
 	}
 	c->use_stamp_us = newest;
 	return code;

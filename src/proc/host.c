@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define FILE_MAX (4 * 1024 * 1024) /* /proc/stat has a number for each interrupt */
-#define CPU_PERIOD_MS 250	   /* below it a difference of ticks is mostly rounding */
+#define CPU_PERIOD_MS 250 /* below it a difference of ticks is mostly rounding */
 
 int meminfo_kib(const char *text, const char *key, int64_t *ret)
 {
@@ -151,7 +151,8 @@ static struct value use_of(struct host_reader *r, int64_t now_ms, const char *te
 		return r->cpu_pct;
 	r->cpu_pct = value_absent(VALUE_EMPTY);
 	if (r->cpu_ms != 0 && busy >= r->busy && busy - r->busy <= total - r->total)
-		r->cpu_pct = value_of((int64_t)(((busy - r->busy) * 200 / (total - r->total) + 1) / 2));
+		r->cpu_pct =
+			value_of((int64_t)(((busy - r->busy) * 200 / (total - r->total) + 1) / 2));
 	r->cpu_ms = now_ms;
 	r->busy = busy;
 	r->total = total;

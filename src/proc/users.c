@@ -36,7 +36,7 @@ struct users {
 	struct user *items;
 	size_t n, cap;
 	pid_t helper; /* 0: none */
-	pid_t ended;  /* killed and not reaped yet; no other is started before */
+	pid_t ended; /* killed and not reaped yet; no other is started before */
 	int fd;
 	int64_t started_ms;
 	uint32_t batch[BATCH_MAX];

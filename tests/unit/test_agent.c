@@ -678,6 +678,51 @@ static void watching(void **state)
 	json_decref(observe(NULL));
 }
 
+/* Who watches with details gets them, beside one who doesn't; and a job is admitted by lists that were read for it. */
+static void watching_details(void **state)
+{
+	struct agent_client w, d;
+	struct sample s;
+	json_t *msg;
+
+	agent_client_connect(&w, &t);
+	agent_client_connect(&d, &t);
+	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
+	assert_true(agent_client_hello(&d, NULL, 0, 0, 0));
+	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
+	for (int i = 0; i < 4; i++) {
+		msg = agent_client_expect(&w, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_false(s.with_details || s.has_host);
+		assert_int_equal(s.snap.cards[0].m[METRIC_PCIE_GEN].state, VALUE_NOT_ASKED);
+		sample_done(&s);
+		json_decref(msg);
+		msg = agent_client_expect(&d, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details && s.has_host);
+		assert_true(s.host.mem_total_mib.v > 0 && s.host.cores > 0);
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_PCIE_GEN]));
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_TEMP]));
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&w);
+	/* Only those who look are left: jobs are admitted all the same. */
+	json_decref(launch(1, TOKEN_A, "exit 0", 0, 1000, "claimed"));
+	expect("ended", 1);
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 9, "details", 1));
+	for (bool found = false; !found;) {
+		msg = agent_client_expect(&d, "sample", 0);
+		found = json_object_get(msg, "id") != NULL;
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details);
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&d);
+}
+
 static void yields_upward_only(void **state)
 {
 	json_t *msg;
@@ -829,6 +874,7 @@ int main(void)
 		TEST(shim_killed),
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
+		TEST(watching_details),
 		TEST(yields_upward_only),
 		TEST(leaves_without_its_socket),
 		TEST(release_and_resume),
