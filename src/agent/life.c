@@ -197,10 +197,10 @@ static void say_bye(struct agent *a)
 /* A client that doesn't read has had its time. */
 static void flush_clients(struct agent *a)
 {
-	int64_t until_ms = clock_boot_ms() + FAREWELL_MS, now_ms;
+	int64_t until_ms = clock_boot_ms() + FAREWELL_MS;
 	size_t waiting = 1;
 
-	while (waiting && (now_ms = clock_boot_ms()) < until_ms) {
+	while (waiting && clock_boot_ms() < until_ms) {
 		waiting = 0;
 		for (size_t i = 0; i < a->n_clients; i++)
 			waiting += client_write(a->clients[i]) && client_wants_write(a->clients[i]);

@@ -217,7 +217,7 @@ static int check_count(const struct command *c, int argc, char **argv, struct er
 
 	if (argc < c->min_args)
 		return err_set(e, -EINVAL, "%.*s is missing", (int)strcspn(c->args, "."), c->args);
-	if (c->max_args < 0 || argc <= c->max_args)
+	if (!argv || c->max_args < 0 || argc <= c->max_args)
 		return 0;
 	text_put_repr(&q, argv[c->max_args], strnlen(argv[c->max_args], 200));
 	if (c->max_args == 0)
@@ -263,7 +263,7 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {
 		r = finish(p, cmd_version.exec(p, NULL, 0, NULL, &e), &e);
-	} else if (r < 0 || (r = check_count(c, argc - first, argv + first, &e)) < 0) {
+	} else if (r < 0 || check_count(c, argc - first, argv + first, &e) < 0) {
 		r = usage_error(p, c, &e);
 	} else {
 		if (c->needs_locale)

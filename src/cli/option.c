@@ -204,7 +204,7 @@ static int parse_long(struct parse *p, const char *word)
 	const struct option_spec *o = NULL;
 	int r = find_long(p, shown, name, &o);
 
-	if (r < 0)
+	if (r < 0 || !o)
 		return r;
 	if (o->kind == OPTION_FLAG) {
 		if (equals)

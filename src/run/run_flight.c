@@ -144,6 +144,7 @@ void run_flight_up(void *arg, const struct link_hello *hello)
 
 	r->hello = *hello;
 	r->is_observed = false;
+	json_array_clear(r->observing);
 	r->was_up = true;
 	free(r->down_why);
 	r->down_why = NULL;
@@ -272,10 +273,16 @@ static void ack_strays(struct run *r, const json_t *claims)
 	}
 }
 
+/* Absence means something only once all of the answer is here: it may come in several messages. */
 void run_flight_observed(struct run *r, const json_t *msg)
 {
-	const json_t *claims = json_object_get(msg, "claims");
+	CLEANUP(json_decrefp) json_t *claims = NULL;
 
+	json_array_extend(r->observing, json_object_get(msg, "claims"));
+	if (json_is_true(json_object_get(msg, "more")))
+		return;
+	claims = r->observing;
+	r->observing = json_array();
 	ack_strays(r, claims);
 	for (size_t i = 0; i < r->n_jobs; i++) {
 		struct run_job *j = r->jobs[i];

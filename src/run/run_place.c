@@ -25,8 +25,6 @@
 #define LAUNCH_BYTES 200000 /* commands in one message */
 #define LONG_WAIT_MS 300000
 
-extern char **environ;
-
 /* --- the plan's input --- */
 
 static bool is_chosen(const struct run *r, int32_t index)
@@ -269,7 +267,7 @@ static int64_t open_log(const char *path)
 {
 	CLEANUP_CLOSE int fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
-	struct sys_stat st;
+	struct sys_stat st = {0};
 	int code = fd < 0 ? -errno : sys_fstat(fd, &st);
 
 	return code < 0 ? code : st.size;

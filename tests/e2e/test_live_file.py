@@ -22,6 +22,8 @@ def test_L1_a_change_wakes_it_at_once(world):
     # A poll this long would never come within the deadline.
     r = world.run(poll="600")
     r.sees("job 1 started")
+    # The board's last writing; nothing else wakes it then.
+    until(lambda: "▶ job 1" in world.board())
     world.append("[vram=1G] " + note("b", "touch $W/go") + "\n")
     r.wait()
     assert world.judge() == ["a", "b"]

@@ -163,6 +163,28 @@ def test_smi_text_is_a_fallback(world):
     r.wait()
 
 
+def test_X20_a_card_missing_from_the_list(world):
+    """W16: nothing is infeasible for it, and numbers, which would be shifted, give way to UUIDs (W12)."""
+    zero, one = "0, GPU-zero, 24000, 50, 10\n", "1, GPU-one, 24000, 50, 10\n"
+    smi(world, zero + one)
+    world.jobs("[vram=20000 gpu=1] " + note("$CUDA_VISIBLE_DEVICES", wait_for("go")))
+    r = world.run("--watch", sim=None)
+    r.sees("job 1 started on gpu .1.")
+    world.write(one, world.dir / "gpus")
+    until(lambda: [c["index"] for c in world.ask_json("run", "status", "--json")["cards"]] == [1])
+    world.append("[vram=1000 gpus=2] " + note("both") + "\n[vram=1000] " + note("$CUDA_VISIBLE_DEVICES") + "\n")
+    r.sees("job 3 finished")
+    # More samples than it takes to call a job infeasible.
+    seen = {world.ask_json("run", "status", "--json")["sample_age_ms"]}
+    until(lambda: seen.add(world.ask_json("run", "status", "--json")["sample_age_ms"]) or len(seen) > 12)
+    assert "INFEASIBLE" not in r.out and world.judge() == ["1", "GPU-one"]
+    world.write(zero + one, world.dir / "gpus")
+    r.sees("job 2 finished .OK.")
+    (world.dir / "go").touch()
+    r.sees("queue drained")
+    r.kill(2).wait(130)
+
+
 def test_X3_memory_that_is_not_available(world):
     smi(world, "0, GPU-zero, [N/A], [N/A], 10\n1, GPU-one, 24000, 50, 10\n")
     world.jobs("[vram=8000] echo $CUDA_VISIBLE_DEVICES >> $W/judge")

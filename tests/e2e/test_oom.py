@@ -17,7 +17,7 @@ def test_O1_a_retry_with_a_quarter_more(world):
     assert "↻ job 1 hit CUDA OOM (attempt 1/2) — requeued with vram 2000 → 2500 MiB" in r.out
     assert "declared 2500 MiB/gpu" in r.out and "all 1 jobs done — 1 ok" in r.out
     assert world.events("oom")[0]["attempts"] == 1 and world.events("oom")[0]["next_vram"] == 2500
-    assert len(world.events("started")) == 2
+    assert len(world.events("bind")) == 2
 
 
 def test_O2_without_retries(world):
@@ -30,7 +30,7 @@ def test_O2_without_retries(world):
 def test_O3_another_failure_is_not_retried(world):
     world.jobs("[vram=2000 retries=3] echo no such thing; exit 7")
     world.finish(code=7)
-    assert world.events("done")[0]["status"] == "failed" and len(world.events("started")) == 1
+    assert world.events("done")[0]["status"] == "failed" and len(world.events("bind")) == 1
 
 
 def blocked(world, line):

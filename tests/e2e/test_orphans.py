@@ -35,7 +35,7 @@ def test_S1_what_is_done_is_not_done_again(world):
     world.jobs("[vram=1G] " + note("a"), "[vram=1G] " + note("b"))
     world.finish()
     r = world.finish()
-    assert world.judge() == ["a", "b"]
+    assert sorted(world.judge()) == ["a", "b"]
     assert "job 1 already completed ok — skipping (journal): echo a" in r.out
     assert "all 0 jobs done — 0 ok, 0 failed" in r.out
 
@@ -44,7 +44,7 @@ def test_W7_failures_of_an_earlier_run_are_named_and_are_no_success(world):
     world.jobs("[vram=1G] " + note("a", "exit 3"), "[vram=1G] " + note("b"))
     world.finish(code=3)
     r = world.finish(code=1)
-    assert world.judge() == ["a", "b"]
+    assert sorted(world.judge()) == ["a", "b"]
     assert "  failed earlier: job 1 (failed, exit 3) — echo a" in r.out and "--retry-failed" in r.out
 
 
@@ -53,7 +53,7 @@ def test_retry_failed(world):
     world.finish(code=1)
     (world.dir / "good").touch()
     world.finish("--retry-failed")
-    assert world.judge() == ["a", "b", "a"]
+    assert sorted(world.judge()) == ["a", "a", "b"]
     world.finish()
 
 
@@ -82,8 +82,11 @@ def test_gpuscheds_log_directory_is_taken_over(world):
 
 
 def test_records_keep_gpuscheds_shape(world):
-    world.jobs("[vram=1G gpus=2] true")
-    world.finish(sim="2")
+    world.jobs("[vram=1G gpus=2] true", "[vram=1G gpus=2] " + wait_for("go"))
+    r = world.run(sim="2")
+    until(lambda: world.events("started"))
+    (world.dir / "go").touch()
+    r.wait()
     raw = [line for line in read_text(world.logs / "journal.jsonl").splitlines()]
     assert raw[[("\"seen\"" in x) for x in raw].index(True)].startswith(
         '{"key": "5ffe533b830f#0", "event": "seen", "no": 1, "command": "true"')
@@ -181,6 +184,7 @@ def test_a_killed_schedulers_job_is_taken_over_with_its_exit_code(world):
     until(lambda: world.ask_json("run", "status", "--json")["cards"])
     status = world.ask_json("run", "status", "--json")
     assert [(j["job"], j["state"], j["was_taken_over"]) for j in status["jobs"]] == [(1, "running", True), (2, "pending", False)]
+    assert "needs 20992 MiB on one GPU; the best is gpu0 with 4096 MiB free" in world.ask("run", "why", "2").out
     assert world.judge() == ["a"]
     (world.dir / "go").touch()
     r.wait(6)
@@ -269,6 +273,7 @@ def test_X23_a_torn_last_line_does_not_swallow_the_next_record(world):
     world.jobs("[vram=1G] " + note("a"), "[vram=1G] " + note("b"))
     r = world.finish()
     assert "WARN  1 line of the journal can't be read and is left aside" in r.out
+    assert [e["no"] for e in world.events("seen")] == [1, 2]
     world.finish()
     assert world.judge() == ["a", "b"]
 
@@ -283,8 +288,11 @@ def test_X24_strange_lines_in_the_journal(world):
 
 
 def test_W25_records_have_times_and_a_version(world):
-    world.jobs("[vram=1G] true")
-    world.finish()
+    world.jobs("[vram=1G] " + wait_for("go"))
+    r = world.run()
+    until(lambda: world.events("started"))
+    (world.dir / "go").touch()
+    r.wait()
     assert world.events("queue")[0]["version"] == 1
     assert all("T" in world.events(e)[0]["time"] for e in ("queue", "epoch", "bind", "started", "done"))
 

@@ -43,7 +43,7 @@ def test_C2_cancel_uses_no_retry(world):
     r.sees("job 1 started")
     world.jobs("[vram=1G retries=3 cancel] echo CUDA out of memory; sleep 60")
     r.wait(0)
-    assert "1 cancelled" in r.out and "OOM" not in r.out and len(world.events("started")) == 1
+    assert "1 cancelled" in r.out and "OOM" not in r.out and len(world.events("bind")) == 1
 
 
 def test_C3_who_ignores_SIGTERM_gets_SIGKILL_after_the_grace(world):
