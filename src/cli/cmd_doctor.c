@@ -82,12 +82,7 @@ static const struct option_spec options[] = {
 		.min = 0.1,
 		.max = 86400,
 		.text = "how long to wait for an answer (default: 15)"},
-	{.name = "sim",
-		.arg = "CARDS",
-		.kind = OPTION_TEXT,
-		AT(sim),
-		.text = "simulated cards",
-		.is_hidden = true},
+	{.name = "sim", .arg = "CARDS", .kind = OPTION_TEXT, AT(sim), .text = "simulated cards"},
 	OPTION_SPEC_END,
 };
 

@@ -231,8 +231,7 @@ static const struct option_spec options[] = {
 		.arg = "CARDS",
 		.kind = OPTION_TEXT,
 		.offset = offsetof(struct release_options, sim),
-		.text = "the agent of these simulated cards in place of the machine's",
-		.is_hidden = true},
+		.text = "the agent of these simulated cards in place of the machine's"},
 	OPTION_SPEC_END,
 };
 

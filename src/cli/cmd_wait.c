@@ -278,12 +278,7 @@ static const struct option_spec options[] = {
 		.kind = OPTION_FLAG,
 		AT(quiet),
 		.text = "print nothing, only end"},
-	{.name = "sim",
-		.arg = "CARDS",
-		.kind = OPTION_TEXT,
-		AT(sim),
-		.text = "simulated cards",
-		.is_hidden = true},
+	{.name = "sim", .arg = "CARDS", .kind = OPTION_TEXT, AT(sim), .text = "simulated cards"},
 	OPTION_SPEC_END,
 };
 
