@@ -239,12 +239,14 @@ static bool make_frame(struct agent *a, const char *error, bool details)
 	json_t *msg;
 	int r;
 
-	if (!error && a->frame_number[details] == ledger_number(a->ledger) && frame->len)
+	if (!error && a->frame_number[details] == ledger_number(a->ledger) &&
+		a->frame_changes[details] == ledger_changes(a->ledger) && frame->len)
 		return true;
 	buf_clear(frame);
 	msg = sample_message(a, error, details);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
+	a->frame_changes[details] = ledger_changes(a->ledger);
 	a->frame_number[details] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }

@@ -29,6 +29,9 @@ struct sample_want {
 	bool details;
 };
 
+/* How far a client's wish has come that the driver be let go of (release.h). */
+enum client_release { RELEASE_NONE, RELEASE_WANTED, RELEASE_CLOSING, RELEASE_HELD };
+
 struct client {
 	uint64_t id; /* never used twice */
 	int fd;
@@ -52,6 +55,9 @@ struct client {
 	int64_t watch_ms, due_ms; /* 0: does not watch */
 	bool watches_details;
 	uint64_t seen_number;	  /* of the last sample it got by watching */
+	enum client_release release;
+	bool release_forced;
+	int64_t release_since_ms;
 	struct sample_want wants[CLIENT_WANTS_MAX];
 	size_t n_wants;
 };

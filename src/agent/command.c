@@ -6,6 +6,7 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -399,6 +400,24 @@ static int on_yield(struct agent *a, struct client *c, const json_t *msg, struct
 	return 0;
 }
 
+static int on_release(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	bool is_forced = false;
+	int r = json_object_get(msg, "force") ? wire_bool(msg, "force", &is_forced, e) : 0;
+
+	if (r)
+		return r;
+	release_ask(a, c, is_forced);
+	return 0;
+}
+
+static int on_resume(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	release_resume(a, c);
+	client_send(c, json_pack("{s:s}", "op", "resumed"));
+	return 0;
+}
+
 static int on_ping(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	c->has_pinged = true;
@@ -418,6 +437,8 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
+	{"release", NEEDS_HELLO, on_release},
+	{"resume", NEEDS_HELLO, on_resume},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };

@@ -27,6 +27,7 @@ struct ledger {
 	size_t n_others;
 	struct stamp *stamps;
 	size_t n_stamps, cap_stamps;
+	uint64_t n_changes;
 };
 
 struct ledger *ledger_new(void)
@@ -153,8 +154,14 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 
 /* ---- freshness ---- */
 
+uint64_t ledger_changes(const struct ledger *l)
+{
+	return l->n_changes;
+}
+
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 {
+	l->n_changes++;
 	for (uint32_t k = 0; k < a->n_cards; k++) {
 		size_t i = 0;
 
@@ -184,6 +191,7 @@ bool ledger_is_fresh(const struct ledger *l, const char *uuid)
 
 void ledger_set_promises(struct ledger *l, struct promise_other *rows, size_t n)
 {
+	l->n_changes++;
 	free(l->others);
 	l->others = rows;
 	l->n_others = n;

@@ -8,6 +8,7 @@
 #include "agent/command.h"
 #include "agent/life.h"
 #include "agent/log.h"
+#include "agent/release.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -438,6 +439,7 @@ static void act(struct agent *a)
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	launch_turn(a);
+	release_turn(a);
 	/* What has ended is given back at once, whether or not anybody asks for a sample. */
 	if (a->promises_are_old)
 		launch_publish(a);

@@ -44,6 +44,7 @@ struct agent {
 	/* The last sample as a frame, plain and with details, and its number. */
 	struct buf frame[2];
 	uint64_t frame_number[2];
+	uint64_t frame_changes[2]; /* what ledger_changes said then */
 	struct host_reader host;
 };
 
