@@ -192,7 +192,7 @@ static void say_resolved(struct checklist *l, const struct host_config *h, const
 	ssh_by_hand(h, &by_hand);
 	checklist_add(l, CHECK_OK, "config", NULL, "%s is %s, by hand: %s", h->nickname,
 		buf_str(&place), buf_str(&by_hand));
-	ssh_argv_make(h, ssh_config, false, "-G", NULL, &argv);
+	ssh_argv_make(h, ssh_config, false, false, "-G", NULL, &argv);
 	r = capture(
 		(const char *const *)argv.v, CAPTURE_MS, CAPTURE_MAX, &out, &complaints, &code, &e);
 	if (r < 0 || code || ssh_read_resolved(buf_str(&out), &user, &host) < 0)
