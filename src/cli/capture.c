@@ -12,8 +12,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-extern char **environ;
-
 static int spawn(const char *const *argv, int out, int complaints, pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;

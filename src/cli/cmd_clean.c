@@ -62,10 +62,9 @@ static int agree(const struct clean_options *o, const char *question, struct err
 
 /* --- a server --- */
 
-static int remove_server(const struct clean_options *o, const char *home, const struct config *c,
-	size_t i, struct err *e)
+static int remove_server(
+	const struct clean_options *o, const char *home, const struct host_config *h, struct err *e)
 {
-	const struct host_config *h = &c->servers[i];
 	CLEANUP(buf_done) struct buf question = {0};
 	int r;
 
@@ -91,7 +90,7 @@ static int server_exec(const struct program *p, void *opts, int argc, char **arg
 		r = hosts_load(p, home, &c, e);
 	if (r == 0)
 		r = config_find(&c, argv[0], &i, e);
-	return r < 0 ? r : remove_server(opts, home, &c, i, e);
+	return r < 0 || i >= c.n_servers ? r : remove_server(opts, home, &c.servers[i], e);
 }
 
 static int choose_server(const struct config *c, size_t *ret, struct err *e)
@@ -134,7 +133,7 @@ static int menu_server(
 	if (c.n_servers == 0)
 		return say(e, "There are no servers in %s.\n", c.path);
 	r = choose_server(&c, &i, e);
-	return r <= 0 ? r : remove_server(o, home, &c, i, e);
+	return r <= 0 ? r : remove_server(o, home, &c.servers[i], e);
 }
 
 /* --- the GPU log --- */

@@ -90,7 +90,7 @@ static int check_names(const struct import *m, int n, char **names, struct err *
 {
 	CLEANUP(buf_done) struct buf q = {0};
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; names && i < n; i++)
 		if (!ssh_aliases_have(&m->aliases, names[i])) {
 			text_put_repr(&q, names[i], strnlen(names[i], 80));
 			return err_set(
@@ -340,7 +340,8 @@ static int nothing(struct err *e)
 
 static int prepare(struct import *m, int argc, char **argv, struct config *config, struct err *e)
 {
-	bool has_path = argc > 0 && is_path(argv[0]);
+	bool has_path = argc > 0 && argv && is_path(argv[0]);
+	const char *term = getenv("TERM");
 	int r = hosts_home(m->p, m->home, e);
 
 	m->path = has_path ? xstrdup(argv[0]) : usual_path();
@@ -349,7 +350,7 @@ static int prepare(struct import *m, int argc, char **argv, struct config *confi
 	if (m->o->all && argc > 0)
 		return err_set(e, -EINVAL, "--all takes every host; leave the names out, or --all");
 	if (r == 0 && argc == 0 && !m->o->all && !m->o->json &&
-		!(tty_is_there() && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0))
+		!(tty_is_there() && term && strcmp(term, "dumb") != 0))
 		return err_set(e, -EINVAL,
 			"no checklist can be shown here; name the hosts, or say --all (--json lists them)");
 	if (r == 0)

@@ -142,7 +142,7 @@ static void read_line(struct reading *r, const char *line, int depth)
 static int read_plain_file(const char *path, struct buf *b)
 {
 	CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct sys_stat st;
+	struct sys_stat st = {0};
 	int r = fd < 0 ? -errno : sys_fstat(fd, &st);
 
 	if (r < 0)

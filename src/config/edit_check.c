@@ -51,7 +51,8 @@ static bool is_added(const struct edit *edit, const struct doc_node *before,
 		CLEANUP_FREE char *expanded = NULL;
 
 		if (wanted.identityfile)
-			wanted.identityfile = expanded = home_expand(wanted.identityfile);
+			expanded = home_expand(wanted.identityfile);
+		wanted.identityfile = expanded;
 		if (!host_config_same(&wanted, &c->servers[n + i]))
 			return false;
 	}

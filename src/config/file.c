@@ -79,7 +79,7 @@ static int file_read(const char *home, struct file *f, struct err *e)
 {
 	int r = resolve(home, &f->path, &f->is_missing, e);
 
-	return r < 0 || f->is_missing ? r : read_bytes(f, e);
+	return r < 0 || f->is_missing || !f->path ? r : read_bytes(f, e);
 }
 
 /* A password in a file that others can read is as good as told. */
@@ -245,7 +245,8 @@ static int change_once(const char *home, const struct edit *edit, struct err *e)
 		return r;
 	if (out.len > DOC_BYTES)
 		return err_set(e, -EFBIG, "%s would become larger than 1 MiB", f.path);
-	if (!f.is_missing && out.len == f.bytes.len && !memcmp(out.data, f.bytes.data, out.len))
+	if (!f.is_missing && out.len == f.bytes.len &&
+		!memcmp(buf_str(&out), buf_str(&f.bytes), out.len))
 		return 0;
 	r = replace_undisturbed(&f, &out);
 	if (r < 0 && r != -EAGAIN)

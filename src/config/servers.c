@@ -95,7 +95,7 @@ static int read_port(struct reading *r, struct host_config *h, const struct doc_
 static int read_proxyjump(struct reading *r, struct host_config *h, const struct doc_node *n)
 {
 	CLEANUP(buf_done) struct buf chain = {0};
-	const char *value;
+	const char *value = "";
 	int code;
 
 	if (n->kind != DOC_SEQUENCE || n->is_tagged) {
@@ -136,7 +136,7 @@ static int read_value(struct reading *r, struct host_config *h, const struct ser
 	const struct doc_node *n)
 {
 	CLEANUP_FREE char *expanded = NULL;
-	const char *value;
+	const char *value = "";
 	int code;
 
 	if (strcmp(k->means, "port") == 0)
@@ -149,8 +149,8 @@ static int read_value(struct reading *r, struct host_config *h, const struct ser
 	if (code < 0)
 		return code;
 	if (strcmp(k->means, "identityfile") == 0)
-		value = expanded = home_expand(value);
-	return set(r, h, k->means, n, value);
+		expanded = home_expand(value);
+	return set(r, h, k->means, n, expanded ? expanded : value);
 }
 
 /* Two names of one fact in one server: which counts would be a guess. */
