@@ -28,7 +28,7 @@
 #define PAUSE_MIN_MS 1000
 #define PAUSE_MAX_MS 30000
 #define DYING_MS 2000 /* after SIGKILL; then it's stuck in the kernel and left behind */
-#define STUCK_MAX 4   /* left behind at once; no more are started while they're there */
+#define STUCK_MAX 4 /* left behind at once; no more are started while they're there */
 
 /* Process lists are read again after that, if nobody places jobs by them. */
 #define OLD_PROCS_MS 1900
@@ -62,6 +62,7 @@ struct sampler {
 	int64_t oldest_ms; /* when the oldest unanswered request was made */
 	int64_t started_ms;
 	int64_t killed_ms; /* 0: not killed */
+	bool is_released;  /* no child may be there */
 	pid_t stuck[STUCK_MAX];
 	int64_t pause_ms, next_start_ms;
 };
@@ -370,7 +371,7 @@ uint64_t sampler_ask_as(struct sampler *s, int64_t now_ms, unsigned flags)
 		s->flags = join(s->flags, flags);
 	}
 	s->asked++;
-	if (!s->child && now_ms >= s->next_start_ms)
+	if (!s->child && !s->is_released && now_ms >= s->next_start_ms)
 		start_child(s, now_ms);
 	send_number(s);
 	return s->asked;
@@ -513,12 +514,40 @@ bool sampler_is_silent(const struct sampler *s, int64_t now_ms, struct err *ret_
 {
 	int64_t ms = now_ms - s->oldest_ms;
 
+	if (s->is_released) {
+		err_set(ret_why, -EBUSY,
+			"the GPU driver was let go of for `gpustow release`; nothing is started until that has ended");
+		return true;
+	}
 	if (!sampler_is_asked(s) || ms < SAMPLER_SILENT_MS)
 		return false;
 	err_set(ret_why, -ETIMEDOUT,
 		"the GPU driver hasn't answered for %lld s; nothing is started until it does",
 		(long long)(ms / 1000));
 	return true;
+}
+
+void sampler_release(struct sampler *s, int64_t now_ms)
+{
+	s->is_released = true;
+	kill_child(s, now_ms);
+}
+
+void sampler_resume(struct sampler *s, int64_t now_ms)
+{
+	s->is_released = false;
+	s->oldest_ms = now_ms;
+	s->pause_ms = s->next_start_ms = 0;
+}
+
+bool sampler_is_released(const struct sampler *s)
+{
+	return s->is_released;
+}
+
+bool sampler_has_let_go(const struct sampler *s)
+{
+	return s->is_released && !s->child;
 }
 
 /* Where a child that can't die is remembered; NULL when there are too many of them already. */
@@ -547,13 +576,13 @@ int64_t sampler_turn(struct sampler *s, int64_t now_ms)
 {
 	int64_t since_ms = s->oldest_ms > s->started_ms ? s->oldest_ms : s->started_ms;
 
-	if (!sampler_is_asked(s))
+	if (!sampler_is_asked(s) && !(s->is_released && s->child))
 		return -1;
 	if (s->child && !s->killed_ms && now_ms - since_ms >= SAMPLER_KILL_MS)
 		kill_child(s, now_ms);
 	if (s->child && s->killed_ms && now_ms - s->killed_ms >= DYING_MS)
 		leave_behind(s, now_ms);
-	if (!s->child && now_ms >= s->next_start_ms) {
+	if (!s->child && !s->is_released && now_ms >= s->next_start_ms) {
 		start_child(s, now_ms);
 		send_number(s);
 	}

@@ -56,5 +56,13 @@ int sampler_read(struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, ui
 int64_t sampler_turn(struct sampler *s, int64_t now_ms);
 /* No answer for SAMPLER_SILENT_MS; *ret_why is a sentence. */
 bool sampler_is_silent(const struct sampler *s, int64_t now_ms, struct err *ret_why);
+/*
+ * Gives every handle of the driver back: the child is ended, and none is started until sampler_resume. Meanwhile the sampler
+ * is silent. sampler_has_let_go: the child is gone.
+ */
+void sampler_release(struct sampler *s, int64_t now_ms);
+void sampler_resume(struct sampler *s, int64_t now_ms);
+bool sampler_is_released(const struct sampler *s);
+bool sampler_has_let_go(const struct sampler *s);
 /* A child was reaped: true if it was this one's. */
 bool sampler_reaped(struct sampler *s, pid_t pid, int64_t now_ms);

@@ -13,6 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A whole host of the lab has the library where the driver would put it, and no environment reaches its agent. */
+#define MACHINE_SCENARIO "/etc/gpustow-fake-nvml"
+
 static struct fake_scenario current;
 static struct stat seen;
 static bool is_read;
@@ -438,6 +441,8 @@ struct fake_scenario *fake_scenario(void)
 	const char *path = getenv("GPUSTOW_FAKE_NVML");
 	struct stat st;
 
+	if (path == NULL && stat(MACHINE_SCENARIO, &st) == 0)
+		path = MACHINE_SCENARIO;
 	if (path == NULL || path[0] == '\0') {
 		if (!is_read) {
 			read_at_ms = clock_ms();

@@ -63,7 +63,8 @@ static void fake_free(struct gpu_backend *b)
 {
 }
 
-static const struct gpu_backend_impl fake_impl = {.name = "fake", .snapshot = fake_snapshot, .free = fake_free};
+static const struct gpu_backend_impl fake_impl = {
+	.name = "fake", .snapshot = fake_snapshot, .free = fake_free};
 
 static int fake_open(struct gpu_backend **ret, struct err *e)
 {
@@ -77,7 +78,8 @@ static int fake_open(struct gpu_backend **ret, struct err *e)
 }
 
 /* Waits in real time for a snapshot, for 20 s; `now_ms` is the sampler's clock. */
-static bool wait_snapshot(struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, uint64_t *ret_number)
+static bool wait_snapshot(
+	struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, uint64_t *ret_number)
 {
 	int64_t until = clock_boot_ms() + 20000;
 

@@ -1,5 +1,5 @@
 /* One line for a terminal, never wider than its cells. Pure: text in a buffer. */
-#include "run/row.h"
+#include "base/row.h"
 
 #include "base/cleanup.h"
 #include "base/text.h"
@@ -26,8 +26,7 @@ void row_begin(struct row *r, const struct row_style *style, struct buf *out)
 	*r = (struct row){.out = out, .style = style, .left = style->cols ? style->cols : SIZE_MAX};
 }
 
-/* Length of the longest start of clean text that takes at most `cells`; *ret_cells is what it takes. */
-static size_t fitting(const char *s, size_t n, size_t cells, size_t *ret_cells)
+size_t row_fitting(const char *s, size_t n, size_t cells, size_t *ret_cells)
 {
 	size_t i = 0, used = 0, marks = 0;
 
@@ -58,19 +57,25 @@ static void put_ascii(struct buf *out, const char *s, size_t n)
 	}
 }
 
-/* What the terminal will be given: clean, and ASCII only where it has no more. */
-static void clean(const struct row *r, const char *s, struct buf *ret)
+void row_clean(const struct row_style *style, const char *s, size_t n, struct buf *ret)
 {
 	CLEANUP(buf_done) struct buf utf8 = {0};
+
+	if (style->utf8) {
+		text_put_clean(ret, s, n);
+		return;
+	}
+	text_put_clean(&utf8, s, n);
+	put_ascii(ret, buf_str(&utf8), utf8.len);
+}
+
+/* What the terminal will be given; of a text much longer than the line only the beginning is looked at. */
+static void clean(const struct row *r, const char *s, struct buf *ret)
+{
 	size_t limit = r->left < SIZE_MAX / BYTES_PER_CELL - 64 ? (r->left + 4) * BYTES_PER_CELL
 								: SIZE_MAX;
 
-	if (r->style->utf8) {
-		text_put_clean(ret, s, strnlen(s, limit));
-		return;
-	}
-	text_put_clean(&utf8, s, strnlen(s, limit));
-	put_ascii(ret, buf_str(&utf8), utf8.len);
+	row_clean(r->style, s, strnlen(s, limit), ret);
 }
 
 static void put_ellipsis(struct row *r)
@@ -90,10 +95,10 @@ void row_text(struct row *r, enum row_color color, const char *s)
 	if (r->is_cut || !*s)
 		return;
 	clean(r, s, &text);
-	len = fitting(text.data, text.len, r->left, &cells);
+	len = row_fitting(text.data, text.len, r->left, &cells);
 	/* The ellipsis needs a cell of its own. */
 	if (len < text.len && r->left)
-		len = fitting(text.data, text.len, r->left - 1, &cells);
+		len = row_fitting(text.data, text.len, r->left - 1, &cells);
 	if (is_colored)
 		buf_puts(r->out, sgr[color]);
 	buf_put(r->out, text.data, len);
@@ -123,4 +128,30 @@ void row_either(struct row *r, enum row_color color, const char *utf8, const cha
 void row_end(struct row *r)
 {
 	buf_putc(r->out, '\n');
+}
+
+void row_wrap(struct row *r, enum row_color color, size_t indent, const char *s)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	bool is_first = true;
+
+	row_clean(r->style, s, strlen(s), &text);
+	for (const char *word = buf_str(&text); *word;) {
+		CLEANUP(buf_done) struct buf one = {0};
+		size_t len = strcspn(word, " "), cells = text_width(word, len);
+		const struct row_style *style = r->style;
+		struct buf *out = r->out;
+
+		if (!is_first && r->left < cells + 1 && style->cols > indent + 8) {
+			row_end(r);
+			row_begin(r, style, out);
+			row_printf(r, ROW_PLAIN, "%*s", (int)indent, "");
+			is_first = true;
+		}
+		buf_printf(&one, "%s%.*s", is_first ? "" : " ", (int)len, word);
+		row_text(r, color, buf_str(&one));
+		is_first = false;
+		word += len + strspn(word + len, " ");
+	}
+	row_end(r);
 }

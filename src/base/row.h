@@ -22,8 +22,16 @@ struct row {
 	bool is_cut; /* the end was reached: the rest is dropped */
 };
 
-/* SGR colours; ROW_PLAIN is the terminal's own. */
+/* SGR colours (ROW_TEAL is the terminal's cyan, ROW_AMBER its yellow); ROW_PLAIN is the terminal's own. */
 enum row_color { ROW_PLAIN, ROW_GREEN, ROW_AMBER, ROW_TEAL, ROW_RED, ROW_DIM, ROW_BOLD };
+
+/*
+ * Length in bytes of the longest start of clean text that takes at most `cells`; *ret_cells is what it takes. A pile of
+ * combining marks counts as too long.
+ */
+size_t row_fitting(const char *s, size_t n, size_t cells, size_t *ret_cells);
+/* s as the terminal may have it: cleaned, and ASCII only without utf8. */
+void row_clean(const struct row_style *style, const char *s, size_t n, struct buf *ret);
 
 void row_begin(struct row *r, const struct row_style *style, struct buf *out);
 /* In C.UTF-8 or the like (LC_CTYPE) widths are right; without utf8 only ASCII is written. */
@@ -34,3 +42,9 @@ void row_printf(struct row *r, enum row_color color, const char *fmt, ...)
 void row_either(struct row *r, enum row_color color, const char *utf8, const char *ascii);
 /* Ends the line: nothing but '\n'. */
 void row_end(struct row *r);
+
+/*
+ * A sentence over as many lines as it needs, broken at blanks; lines after the first begin with `indent` blanks. The row has
+ * been begun and may have text in it; afterwards it's ended. A word wider than the line is cut.
+ */
+void row_wrap(struct row *r, enum row_color color, size_t indent, const char *s);
