@@ -113,7 +113,10 @@ static void put(struct nvml_card *c, uint32_t pid, int64_t now_ms, struct gpu_pr
 		m->enc_pct = value_of(u->enc);
 		m->dec_pct = value_of(u->dec);
 	} else {
-		m->sm_pct = m->mem_pct = m->enc_pct = m->dec_pct = value_of(0);
+		/* Of processes beyond what is remembered nothing is known, which isn't 0. */
+		m->sm_pct = u == NULL && c->n_use == NVML_UTIL_MAX ? value_absent(VALUE_EMPTY)
+								   : value_of(0);
+		m->mem_pct = m->enc_pct = m->dec_pct = m->sm_pct;
 	}
 }
 

@@ -459,6 +459,24 @@ static void items_10_11_12_use_is_joined_with_who_is_there(void **state)
 	gpu_backend_free(b);
 }
 
+static void item_10_a_ring_full_of_the_dead_hides_nobody(void **state)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	struct gpu_backend *b;
+	struct gpu_snapshot s;
+
+	(void)state;
+	buf_puts(&text, "cards 1\nproc 0 pid=101 used=1\n");
+	for (int i = 0; i < NVML_UTIL_MAX + 40; i++)
+		buf_printf(&text, "use 0 pid=%d sm=9 after=-500\n", 100000 + i);
+	buf_puts(&text, "use 0 pid=101 sm=44 after=-500\n");
+	b = open_fake(buf_str(&text));
+	s = details(b);
+	assert_value(s.more[0].sm_pct, 44);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
 static void item_13_last_use_holds_for_a_period(void **state)
 {
 	struct gpu_backend *b =
@@ -751,6 +769,7 @@ int main(void)
 		T(item_72_old_library_has_no_xids),
 		T(item_18_instances_are_told_and_are_no_cards),
 		T(items_10_11_12_use_is_joined_with_who_is_there),
+		T(item_10_a_ring_full_of_the_dead_hides_nobody),
 		T(item_13_last_use_holds_for_a_period),
 		T(item_14_no_samples_is_no_error_and_unsupported_is_remembered),
 		T(item_41_use_of_the_card_has_three_ways),
