@@ -25,7 +25,8 @@ static enum admission refuse(struct refusal *r, const char *reason, const char *
 	return ADMIT_NO;
 }
 
-static void put_figures(struct refusal *r, const char *uuid, const struct card_room *room, int64_t need_mib)
+static void put_figures(
+	struct refusal *r, const char *uuid, const struct card_room *room, int64_t need_mib)
 {
 	r->has_figures = true;
 	snprintf(r->card, sizeof(r->card), "%s", uuid);
@@ -55,16 +56,18 @@ static int find_card(const struct gpu_snapshot *s, const char *uuid, struct refu
 	if (at < 0)
 		refuse(r, "card", "this machine has no card %s", uuid);
 	else if (s->cards[at].state != GPU_OK)
-		refuse(r, "card", "card %d (%s) is %s", s->cards[at].index, uuid, gpu_state_name(s->cards[at].state));
+		refuse(r, "card", "card %d (%s) is %s", s->cards[at].index, uuid,
+			gpu_state_name(s->cards[at].state));
 	else if (!has_memory(&s->cards[at]))
-		refuse(r, "driver", "card %d (%s) doesn't say how much memory it has or uses", s->cards[at].index, uuid);
+		refuse(r, "driver", "card %d (%s) doesn't say how much memory it has or uses",
+			s->cards[at].index, uuid);
 	else
 		return at;
 	return -1;
 }
 
-static enum admission refuse_promised(const struct ledger *l, uint32_t card, const struct card_room *room,
-	const struct card_need *need, struct refusal *r)
+static enum admission refuse_promised(const struct ledger *l, uint32_t card,
+	const struct card_room *room, const struct card_need *need, struct refusal *r)
 {
 	const struct gpu_card *g = &ledger_snapshot(l)->cards[card];
 	struct card_room firm = *room;
@@ -73,35 +76,39 @@ static enum admission refuse_promised(const struct ledger *l, uint32_t card, con
 
 	firm.promised_mib = ledger_promised(l, card, false);
 	/* Would the firm promises alone let it in? Then only those who are asking like us are to blame. */
-	may_wait = card_fits(&firm, need) == FIT_YES && ledger_tentative(l, g->uuid, &tentative, &all_after_us);
+	may_wait = card_fits(&firm, need) == FIT_YES &&
+		   ledger_tentative(l, g->uuid, &tentative, &all_after_us);
 	if (may_wait)
 		uid = tentative;
 	refuse(r, "promise", "card %d: %lld MiB are promised to jobs of user %u%s", g->index,
-		(long long)room->promised_mib, (unsigned)uid, may_wait ? ", who asks at this moment" : "");
+		(long long)room->promised_mib, (unsigned)uid,
+		may_wait ? ", who asks at this moment" : "");
 	return may_wait && all_after_us ? ADMIT_TIE : ADMIT_NO;
 }
 
-static enum admission check_card(const struct ledger *l, uint32_t card, const struct card_room *room,
-	const struct card_need *need, struct refusal *r)
+static enum admission check_card(const struct ledger *l, uint32_t card,
+	const struct card_room *room, const struct card_need *need, struct refusal *r)
 {
 	const struct gpu_card *g = &ledger_snapshot(l)->cards[card];
 	bool is_whole = need->declared_mib < 0;
 
-	put_figures(r, g->uuid, room, is_whole ? room->total_mib : need->declared_mib + need->margin_mib);
+	put_figures(r, g->uuid, room,
+		is_whole ? room->total_mib : need->declared_mib + need->margin_mib);
 	switch (card_fits(room, need)) {
 	case FIT_YES:
 		return ADMIT_YES;
 	case FIT_WHOLE_TAKEN:
 		return refuse(r, "busy", "card %d belongs to one job alone", g->index);
 	case FIT_NOT_IDLE:
-		return refuse(r, "busy", "card %d isn't idle: %u of our jobs, %lld MiB of others", g->index,
-			room->n_ours, (long long)room->foreign_mib);
+		return refuse(r, "busy", "card %d isn't idle: %u of our jobs, %lld MiB of others",
+			g->index, room->n_ours, (long long)room->foreign_mib);
 	case FIT_EXCLUSIVE:
-		return refuse(r, "busy", "card %d has %u of our jobs already, and this one wants it alone", g->index,
+		return refuse(r, "busy",
+			"card %d has %u of our jobs already, and this one wants it alone", g->index,
 			room->n_ours);
 	case FIT_JOBS_LIMIT:
-		return refuse(r, "busy", "card %d has %u jobs already, and the limit is %u", g->index, room->n_ours,
-			need->max_jobs_per_card);
+		return refuse(r, "busy", "card %d has %u jobs already, and the limit is %u",
+			g->index, room->n_ours, need->max_jobs_per_card);
 	case FIT_PROMISED:
 		return refuse_promised(l, card, room, need, r);
 	case FIT_MEMORY:
@@ -111,14 +118,16 @@ static enum admission check_card(const struct ledger *l, uint32_t card, const st
 		(long long)r->free_mib, (long long)r->need_mib);
 }
 
-enum admission admit_check(const struct ledger *l, const struct attempts *t, const struct attempt *except,
-	uint32_t n_cards, const struct claim_card *cards, const struct claim_policy *policy, struct refusal *ret)
+enum admission admit_check(const struct ledger *l, const struct attempts *t,
+	const struct attempt *except, uint32_t n_cards, const struct claim_card *cards,
+	const struct claim_policy *policy, struct refusal *ret)
 {
 	enum admission worst = ADMIT_YES;
 
 	for (uint32_t i = 0; i < n_cards; i++) {
 		struct card_need need = {
-			.declared_mib = cards[i].declared_mib < 0 ? UNDECLARED : cards[i].declared_mib,
+			.declared_mib =
+				cards[i].declared_mib < 0 ? UNDECLARED : cards[i].declared_mib,
 			.margin_mib = policy->margin_mib,
 			.idle_threshold_mib = policy->idle_threshold_mib,
 			.exclusive = policy->exclusive,

@@ -13,7 +13,8 @@
 
 json_t *message_of(const char *op, const struct attempt_name *n)
 {
-	return json_pack("{s:s, s:I, s:I}", "op", op, "job", (json_int_t)n->job, "attempt", (json_int_t)n->attempt);
+	return json_pack("{s:s, s:I, s:I}", "op", op, "job", (json_int_t)n->job, "attempt",
+		(json_int_t)n->attempt);
 }
 
 static void say(struct client *c, json_t *msg)
@@ -37,19 +38,22 @@ static const char *source_of(const struct agent *a)
 
 void answer_hello(struct agent *a, struct client *c)
 {
-	say(c, json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:s, s:I, s:I}", "op", "hello", "protocol",
-		       WIRE_PROTOCOL, "build", GPUSTOW_BUILD, "version", GPUSTOW_VERSION, "root_id", a->root.id, "root",
-		       a->root.path, "machine_key", a->machine_key, "boot_id", a->attempts.boot_id, "pid_ns",
-		       (json_int_t)a->attempts.pid_ns, "pid", (int)getpid(), "source", source_of(a), "boot_ms",
-		       (json_int_t)clock_boot_ms(), "wall_ms", (json_int_t)clock_wall_ms()));
+	say(c, json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:s, s:I, s:I}", "op",
+		       "hello", "protocol", WIRE_PROTOCOL, "build", GPUSTOW_BUILD, "version",
+		       GPUSTOW_VERSION, "root_id", a->root.id, "root", a->root.path, "machine_key",
+		       a->machine_key, "boot_id", a->attempts.boot_id, "pid_ns",
+		       (json_int_t)a->attempts.pid_ns, "pid", (int)getpid(), "source", source_of(a),
+		       "boot_ms", (json_int_t)clock_boot_ms(), "wall_ms",
+		       (json_int_t)clock_wall_ms()));
 }
 
 void answer_stale(struct client *c, const struct fence *highest, const struct attempt_name *n)
 {
 	json_t *msg = n ? message_of("stale", n) : json_pack("{s:s}", "op", "stale");
 
-	json_object_set_new(msg, "fence", json_pack("[I, I, I]", (json_int_t)highest->v[0], (json_int_t)highest->v[1],
-						   (json_int_t)highest->v[2]));
+	json_object_set_new(msg, "fence",
+		json_pack("[I, I, I]", (json_int_t)highest->v[0], (json_int_t)highest->v[1],
+			(json_int_t)highest->v[2]));
 	say(c, msg);
 }
 
@@ -89,8 +93,8 @@ static json_t *started_message(const struct attempt *a)
 	return msg;
 }
 
-static json_t *ended_message(const struct attempt_name *n, const char *token, const struct attempt_end *end,
-	uint32_t survivors)
+static json_t *ended_message(const struct attempt_name *n, const char *token,
+	const struct attempt_end *end, uint32_t survivors)
 {
 	json_t *msg = message_of("ended", n);
 
@@ -122,7 +126,8 @@ void answer_state(struct client *c, const struct attempt *a)
 		say(c, more);
 }
 
-void answer_retired(struct client *c, const struct attempt_name *n, const char *token, const struct attempt_end *end)
+void answer_retired(struct client *c, const struct attempt_name *n, const char *token,
+	const struct attempt_end *end)
 {
 	answer_claimed(c, n);
 	say(c, ended_message(n, token, end, 0));
@@ -134,22 +139,25 @@ json_t *observed_claim(const struct attempt *a)
 
 	for (uint32_t k = 0; k < a->n_cards; k++)
 		json_array_append_new(cards, json_string(a->cards[k].uuid));
-	o = json_pack("{s:I, s:I, s:s, s:s, s:i, s:I, s:I, s:b, s:o, s:i}", "job", (json_int_t)a->name.job, "attempt",
-		(json_int_t)a->name.attempt, "token", a->token, "state", attempt_state_name(a->rec.state), "pid",
-		(int)a->rec.pid, "start_ticks", (json_int_t)a->rec.start_ticks, "started_wall_ms",
-		(json_int_t)a->rec.end.started_wall_ms, "stop_wanted", a->stop_wanted, "cards", cards, "survivors",
-		(int)a->survivors);
+	o = json_pack("{s:I, s:I, s:s, s:s, s:i, s:I, s:I, s:b, s:o, s:i}", "job",
+		(json_int_t)a->name.job, "attempt", (json_int_t)a->name.attempt, "token", a->token,
+		"state", attempt_state_name(a->rec.state), "pid", (int)a->rec.pid, "start_ticks",
+		(json_int_t)a->rec.start_ticks, "started_wall_ms",
+		(json_int_t)a->rec.end.started_wall_ms, "stop_wanted", a->stop_wanted, "cards",
+		cards, "survivors", (int)a->survivors);
 	if (a->rec.state == ATTEMPT_ENDED)
 		json_object_set_new(o, "end", attempt_end_encode(&a->rec.end));
 	return o;
 }
 
-json_t *observed_retired(const struct attempt_name *n, const char *token, const struct attempt_end *end)
+json_t *observed_retired(
+	const struct attempt_name *n, const char *token, const struct attempt_end *end)
 {
-	return json_pack("{s:I, s:I, s:s, s:s, s:i, s:i, s:I, s:b, s:[], s:i, s:o, s:b}", "job", (json_int_t)n->job,
-		"attempt", (json_int_t)n->attempt, "token", token, "state", attempt_state_name(ATTEMPT_ENDED), "pid", 0,
-		"start_ticks", 0, "started_wall_ms", (json_int_t)end->started_wall_ms, "stop_wanted", 0, "cards",
-		"survivors", 0, "end", attempt_end_encode(end), "retired", 1);
+	return json_pack("{s:I, s:I, s:s, s:s, s:i, s:i, s:I, s:b, s:[], s:i, s:o, s:b}", "job",
+		(json_int_t)n->job, "attempt", (json_int_t)n->attempt, "token", token, "state",
+		attempt_state_name(ATTEMPT_ENDED), "pid", 0, "start_ticks", 0, "started_wall_ms",
+		(json_int_t)end->started_wall_ms, "stop_wanted", 0, "cards", "survivors", 0, "end",
+		attempt_end_encode(end), "retired", 1);
 }
 
 void event_push(struct agent *a, struct attempt *at)
@@ -173,8 +181,9 @@ void event_push_all(struct agent *a, struct client *c)
 {
 	c->has_lost_events = false;
 	for (size_t i = 0; i < a->attempts.n; i++) {
-		json_t *msg = strcmp(a->attempts.items[i]->name.queue, c->queue) ? NULL :
-										   state_message(a->attempts.items[i]);
+		json_t *msg = strcmp(a->attempts.items[i]->name.queue, c->queue)
+				      ? NULL
+				      : state_message(a->attempts.items[i]);
 
 		if (msg)
 			client_push(c, msg);
@@ -183,14 +192,26 @@ void event_push_all(struct agent *a, struct client *c)
 
 /* ---- samples ---- */
 
-static json_t *sample_message(const struct agent *a, const char *error)
+static json_t *sample_message(struct agent *a, const char *error, bool details)
 {
 	CLEANUP(sample_done) struct sample s = {0};
 
 	ledger_sample(a->ledger, &a->attempts, clock_wall_ms(), &s);
 	if (error)
 		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
+	/* The machine's own figures are there also when the driver is silent. */
+	s.with_details = s.has_host = details;
+	if (details)
+		host_read(&a->host, a->now_ms, &s.host);
 	return sample_encode(&s);
+}
+
+/* Only a snapshot that was asked for with details has them; an error has nothing to wait for. */
+static bool serves(const struct agent *a, bool details, const char *error)
+{
+	const struct gpu_snapshot *s = ledger_snapshot(a->ledger);
+
+	return error || !details || s->has_details || s->error[0];
 }
 
 static void answer_wants(struct agent *a, struct client *c, const char *error)
@@ -204,26 +225,29 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 			c->wants[kept++] = c->wants[i];
 			continue;
 		}
-		msg = sample_message(a, error);
+		msg = sample_message(a, error, c->wants[i].details);
 		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
 		client_send(c, msg);
 	}
 	c->n_wants = kept;
 }
 
-/* The frame is made once for all who watch. */
-static bool make_frame(struct agent *a, const char *error)
+/* The frame is made once for all who watch in that way. */
+static bool make_frame(struct agent *a, const char *error, bool details)
 {
+	struct buf *frame = &a->frame[details];
 	json_t *msg;
 	int r;
 
-	if (!error && a->frame_number == ledger_number(a->ledger) && a->frame.len)
+	if (!error && a->frame_number[details] == ledger_number(a->ledger) &&
+		a->frame_changes[details] == ledger_changes(a->ledger) && frame->len)
 		return true;
-	buf_clear(&a->frame);
-	msg = sample_message(a, error);
-	r = wire_put_json(&a->frame, msg, NULL);
+	buf_clear(frame);
+	msg = sample_message(a, error, details);
+	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
-	a->frame_number = error ? 0 : ledger_number(a->ledger);
+	a->frame_changes[details] = ledger_changes(a->ledger);
+	a->frame_number[details] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }
 
@@ -247,9 +271,10 @@ void sample_push(struct agent *a)
 		if (c->is_closing || c->is_dead)
 			continue;
 		answer_wants(a, c, error);
-		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) || !make_frame(a, error))
+		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
+			!serves(a, c->watches_details, error) || !make_frame(a, error, c->watches_details))
 			continue;
-		client_put_sample(c, &a->frame);
+		client_put_sample(c, &a->frame[c->watches_details]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + c->watch_ms;
 	}

@@ -20,13 +20,15 @@ void answer_conflict(struct client *c, const struct attempt_name *n, const char 
 void answer_other_root(struct client *c, const struct attempt_name *n, const char *root_id);
 /* `claimed` and, if it came further, `started` or `ended`. */
 void answer_state(struct client *c, const struct attempt *a);
-void answer_retired(struct client *c, const struct attempt_name *n, const char *token, const struct attempt_end *end);
+void answer_retired(struct client *c, const struct attempt_name *n, const char *token,
+	const struct attempt_end *end);
 
 /* A new {"op": op, "job", "attempt"}. */
 json_t *message_of(const char *op, const struct attempt_name *n);
 /* One entry of "claims" in `observed`. */
 json_t *observed_claim(const struct attempt *a);
-json_t *observed_retired(const struct attempt_name *n, const char *token, const struct attempt_end *end);
+json_t *observed_retired(
+	const struct attempt_name *n, const char *token, const struct attempt_end *end);
 
 /* `started` or `ended` to whom it may concern, if it wasn't told yet. */
 void event_push(struct agent *a, struct attempt *at);

@@ -101,12 +101,14 @@ bool attempt_is_live(const struct attempt *a)
 	return a->rec.state != ATTEMPT_ENDED || a->is_watched;
 }
 
-int attempts_read_spec(const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e)
+int attempts_read_spec(
+	const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e)
 {
 	CLEANUP_CLOSE int fd = claim_open(t->root, &a->name);
 
 	if (fd < 0)
-		return err_sys(e, fd, "the claim of job %llu can't be opened", (unsigned long long)a->name.job);
+		return err_sys(e, fd, "the claim of job %llu can't be opened",
+			(unsigned long long)a->name.job);
 	return claim_read_spec(fd, ret, e);
 }
 
@@ -161,8 +163,8 @@ static void set_watched(struct attempts *t, struct attempt *a, bool is_watched)
  * Writes an end that no shim can write. Not durable yet means not told: the next look tries again.
  * Requires the claim's lock.
  */
-static int write_end(struct attempts *t, struct attempt *a, int claim_fd, const struct claim_record *rec,
-		     const struct attempt_end *end)
+static int write_end(struct attempts *t, struct attempt *a, int claim_fd,
+	const struct claim_record *rec, const struct attempt_end *end)
 {
 	struct claim_record next = *rec;
 	int r;
@@ -188,7 +190,8 @@ static struct attempt_end end_unseen(const struct claim_record *rec, enum end_ho
 	return end;
 }
 
-static bool is_other_boot(const struct attempts *t, const struct attempt *a, const struct claim_record *rec)
+static bool is_other_boot(
+	const struct attempts *t, const struct attempt *a, const struct claim_record *rec)
 {
 	return strcmp(rec->boot_id[0] ? rec->boot_id : a->boot_id, t->boot_id) != 0;
 }
@@ -202,7 +205,7 @@ static bool is_our_child(pid_t pid)
 
 /* The shim was killed under a running job: from here on the agent is its shim. Takes both descriptors. */
 static void supervise_here(struct attempts *t, struct attempt *a, int claim_fd, int lock_fd,
-			   const struct claim_record *rec, int64_t now_ms)
+	const struct claim_record *rec, int64_t now_ms)
 {
 	struct supervise *s = xcalloc(1, sizeof(*s));
 
@@ -278,7 +281,8 @@ static void claim_was_removed(struct attempts *t, struct attempt *a)
 	struct claim_record rec = a->rec;
 
 	rec.end = end_unseen(&a->rec, END_VANISHED);
-	snprintf(rec.end.text, sizeof(rec.end.text), "its claim was removed from the agent's directory");
+	snprintf(rec.end.text, sizeof(rec.end.text),
+		"its claim was removed from the agent's directory");
 	rec.state = ATTEMPT_ENDED;
 	set_record(t, a, &rec);
 	a->wants_start = false;
@@ -306,7 +310,8 @@ void attempts_look(struct attempts *t, struct attempt *a, int64_t now_ms)
 	a->is_watched = true;
 	if (!claim_read_record(fd, &rec, NULL)) {
 		if (rec.state == ATTEMPT_ENDED)
-			a->survivors = rec.pid > 0 ? count_survivors(&rec, holder ? holder : a->shim) : 0;
+			a->survivors =
+				rec.pid > 0 ? count_survivors(&rec, holder ? holder : a->shim) : 0;
 		set_record(t, a, &rec);
 	}
 	close(fd);
@@ -408,7 +413,8 @@ void attempts_reaped(struct attempts *t, const struct reaped *r, size_t n, int64
 
 /* ---- in the dead shim's place ---- */
 
-static void finish_supervising(struct attempts *t, struct attempt *a, const struct attempt_end *end, int64_t now_ms)
+static void finish_supervising(
+	struct attempts *t, struct attempt *a, const struct attempt_end *end, int64_t now_ms)
 {
 	int r = write_end(t, a, a->claim_fd, &a->sup->rec, end);
 
@@ -462,7 +468,8 @@ int64_t attempts_turn(struct attempts *t, int64_t now_ms)
 	return next;
 }
 
-int attempts_stop(struct attempts *t, struct attempt *a, enum stop_reason why, int64_t grace_ms, int64_t now_ms)
+int attempts_stop(struct attempts *t, struct attempt *a, enum stop_reason why, int64_t grace_ms,
+	int64_t now_ms)
 {
 	CLEANUP_CLOSE int fd = -1;
 	int r;
@@ -479,7 +486,8 @@ int attempts_stop(struct attempts *t, struct attempt *a, enum stop_reason why, i
 	if (a->sup)
 		a->turn_at_ms = now_ms;
 	else if (a->shim || a->rec.shim_pid > 0)
-		proc_signal(a->shim ? a->shim : a->rec.shim_pid, a->shim ? 0 : a->rec.shim_start_ticks, SIGUSR1);
+		proc_signal(a->shim ? a->shim : a->rec.shim_pid,
+			a->shim ? 0 : a->rec.shim_start_ticks, SIGUSR1);
 	else if (a->wants_start)
 		/* The shim sees the wish before anything else and writes that it never started. */
 		r = attempts_start(t, a, NULL, NULL);

@@ -21,7 +21,7 @@
 struct attempt_card {
 	char uuid[48];
 	int64_t declared_mib; /* -1: the whole card */
-	int64_t held_mib;     /* as of the last sample; 0 before */
+	int64_t held_mib; /* as of the last sample; 0 before */
 	int64_t peak_mib;
 	bool is_sampled;
 };
@@ -35,10 +35,10 @@ struct attempt {
 	struct claim_policy policy;
 	int64_t timeout_ms, grace_ms;
 	struct claim_record rec; /* as last read */
-	pid_t shim;		 /* forked by this agent and not reaped; 0 */
-	bool is_watched;	 /* a shim holds the lock, or is about to, or the agent does its work */
-	bool wants_start;	 /* claimed, and nobody is there to start it: admission decides again */
-	bool is_admitting;	 /* it stands in the admission's line */
+	pid_t shim; /* forked by this agent and not reaped; 0 */
+	bool is_watched; /* a shim holds the lock, or is about to, or the agent does its work */
+	bool wants_start; /* claimed, and nobody is there to start it: admission decides again */
+	bool is_admitting; /* it stands in the admission's line */
 	bool is_acked;
 	bool stop_wanted;
 	uint32_t survivors; /* of the job's tree after its end; as of the last look */
@@ -74,9 +74,11 @@ struct attempt *attempts_find(const struct attempts *t, const struct attempt_nam
 /* A claim that was made just now. The table owns the result. */
 struct attempt *attempts_add(struct attempts *t, const struct claim_spec *s);
 /* The whole spec, from the claim. */
-int attempts_read_spec(const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e);
+int attempts_read_spec(
+	const struct attempts *t, const struct attempt *a, struct claim_spec *ret, struct err *e);
 /* Forks its shim. The spec is read from the claim when NULL. */
-int attempts_start(struct attempts *t, struct attempt *a, const struct claim_spec *s, struct err *e);
+int attempts_start(
+	struct attempts *t, struct attempt *a, const struct claim_spec *s, struct err *e);
 void attempts_remove(struct attempts *t, struct attempt *a);
 
 /* One look at one, or at all that may have changed by themselves. */
@@ -91,7 +93,8 @@ void attempts_reaped(struct attempts *t, const struct reaped *r, size_t n, int64
 /* The supervised ones' turns. Returns ms until the next, -1 for none. */
 int64_t attempts_turn(struct attempts *t, int64_t now_ms);
 /* Leaves the wish to end in the claim and wakes whoever must hear of it. */
-int attempts_stop(struct attempts *t, struct attempt *a, enum stop_reason why, int64_t grace_ms, int64_t now_ms);
+int attempts_stop(struct attempts *t, struct attempt *a, enum stop_reason why, int64_t grace_ms,
+	int64_t now_ms);
 
 /* Something of it may still run or is about to. */
 bool attempt_is_live(const struct attempt *a);

@@ -37,7 +37,8 @@ static size_t collect(const struct attempts *t, struct anchor *ret)
 		if (shim > 0 && a->is_watched)
 			ret[n++] = (struct anchor){shim, false, a->rec.shim_start_ticks, a, SAME};
 		if (a->rec.pid > 0)
-			ret[n++] = (struct anchor){a->rec.pid, true, a->rec.start_ticks, a, NOT_LOOKED};
+			ret[n++] = (struct anchor){
+				a->rec.pid, true, a->rec.start_ticks, a, NOT_LOOKED};
 	}
 	qsort(ret, n, sizeof(*ret), by_pid);
 	return n;
@@ -49,13 +50,15 @@ static bool is_recycled(struct anchor *x)
 	struct proc_stat st;
 
 	if (x->now == NOT_LOOKED)
-		x->now = x->start_ticks && !proc_read_stat(x->pid, &st) && st.start_ticks != x->start_ticks ? RECYCLED
-													    : SAME;
+		x->now = x->start_ticks && !proc_read_stat(x->pid, &st) &&
+					 st.start_ticks != x->start_ticks
+				 ? RECYCLED
+				 : SAME;
 	return x->now == RECYCLED;
 }
 
-static const struct attempt *find(struct anchor *anchors, size_t n, int32_t pid, bool leaders_only,
-	uint64_t start_ticks)
+static const struct attempt *find(
+	struct anchor *anchors, size_t n, int32_t pid, bool leaders_only, uint64_t start_ticks)
 {
 	size_t lo = 0, hi = n;
 
@@ -90,8 +93,8 @@ static const struct attempt *by_mark(const struct attempts *t, const char *mark)
 	return attempts_find(t, &name);
 }
 
-static const struct attempt *owner_of(const struct gpu_proc *p, const struct attempts *t, struct anchor *anchors,
-	size_t n)
+static const struct attempt *owner_of(
+	const struct gpu_proc *p, const struct attempts *t, struct anchor *anchors, size_t n)
 {
 	const struct attempt *a = NULL;
 
@@ -104,7 +107,8 @@ static const struct attempt *owner_of(const struct gpu_proc *p, const struct att
 	return a ? a : by_mark(t, p->mark);
 }
 
-void attribute(const struct gpu_snapshot *s, const struct attempts *t, struct attempt_name *ret_owner)
+void attribute(
+	const struct gpu_snapshot *s, const struct attempts *t, struct attempt_name *ret_owner)
 {
 	struct anchor *anchors = xcalloc(2 * t->n + 1, sizeof(*anchors));
 	size_t n = collect(t, anchors);

@@ -8,4 +8,5 @@
 #include "core/gpu.h"
 
 /* Fills ret_owner (s->n_procs) with the attempt's name, or job 0 where the process is nobody's of ours. */
-void attribute(const struct gpu_snapshot *s, const struct attempts *t, struct attempt_name *ret_owner);
+void attribute(
+	const struct gpu_snapshot *s, const struct attempts *t, struct attempt_name *ret_owner);

@@ -269,7 +269,7 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 	}
 	CLEANUP(stage_done) struct stage g = {.fd = -1, .lock_fd = -1};
 	code = stage_open(r, &g, s, &made, e);
-	if (code > 0) {
+	if (code > 0 && text) {
 		code = stage_write(&g, s, text, strlen(text));
 		if (code < 0)
 			err_sys(e, code, "cannot write a claim into %s", r->path);

@@ -105,9 +105,9 @@ static int get_id(const json_t *o, const char *key, char ret[ID_LEN], struct err
 
 static int get_path(const json_t *o, const char *key, char **ret, struct err *e)
 {
-	const char *s;
+	const char *s = NULL;
 	int r = check_string(json_object_get(o, key), key, PATH_BYTES_MAX, &s, e);
-	if (r < 0)
+	if (r)
 		return r;
 	if (s[0] != '/')
 		return err_set(e, -EINVAL, "\"%s\" must be an absolute path", key);
@@ -127,7 +127,7 @@ static bool is_plain_word(const char *s)
 
 static int decode_name(const json_t *o, struct claim_spec *s, struct err *e)
 {
-	int64_t job, attempt;
+	int64_t job = 0, attempt = 0;
 	int r = get_int(o, "job", 1, INT64_MAX, &job, e);
 	if (!r)
 		r = get_int(o, "attempt", 1, UINT32_MAX, &attempt, e);
@@ -135,16 +135,16 @@ static int decode_name(const json_t *o, struct claim_spec *s, struct err *e)
 		r = get_id(o, "token", s->token, e);
 	if (!r && json_object_get(o, "queue"))
 		r = get_id(o, "queue", s->name.queue, e);
-	if (r < 0)
+	if (r)
 		return r;
 	s->name.job = (uint64_t)job;
 	s->name.attempt = (uint32_t)attempt;
 	const json_t *boot = json_object_get(o, "boot_id");
 	if (!boot)
 		return 0;
-	const char *text;
+	const char *text = NULL;
 	r = check_string(boot, "boot_id", sizeof(s->boot_id) - 1, &text, e);
-	if (r < 0)
+	if (r)
 		return r;
 	if (!is_plain_word(text))
 		return err_set(e, -EINVAL, "\"boot_id\" must be one word");
@@ -155,13 +155,13 @@ static int decode_name(const json_t *o, struct claim_spec *s, struct err *e)
 static int decode_card(const json_t *o, struct claim_spec *s, struct err *e)
 {
 	struct claim_card *card = &s->cards[s->n_cards];
-	const char *uuid;
+	const char *uuid = NULL;
 	int r = check_string(json_object_get(o, "uuid"), "uuid", sizeof(card->uuid) - 1, &uuid, e);
 	if (!r && (!*uuid || !is_plain_word(uuid)))
 		r = err_set(e, -EINVAL, "\"uuid\" must be one word");
 	if (!r)
 		r = get_int(o, "declared_mib", -1, MIB_MAX, &card->declared_mib, e);
-	if (r < 0)
+	if (r)
 		return r;
 	for (uint32_t i = 0; i < s->n_cards; i++) {
 		if (strcmp(s->cards[i].uuid, uuid) == 0)
@@ -221,9 +221,9 @@ static int decode_strings(
 			e, -EINVAL, "\"%s\" must be a list of at most %zu strings", key, max_n);
 	*ret = xcalloc(n + 1, sizeof(**ret));
 	for (size_t i = 0; i < n; i++) {
-		const char *s;
+		const char *s = NULL;
 		int r = check_string(json_array_get(a, i), key, CLAIM_STRING_MAX, &s, e);
-		if (r < 0)
+		if (r)
 			return r;
 		total += strlen(s);
 		if (total > CLAIM_SPEC_MAX)
@@ -279,7 +279,7 @@ static int drop_duplicates(char **env, struct err *e)
 
 static int decode_command(const json_t *o, struct claim_spec *s, struct err *e)
 {
-	int64_t bits;
+	int64_t bits = 0;
 	int r = decode_strings(o, "argv", CLAIM_ARGS_MAX, &s->argv, e);
 	if (!r && (!s->argv[0] || s->argv[0][0] != '/'))
 		r = err_set(e, -EINVAL, "\"argv\" must begin with an absolute path");

@@ -235,7 +235,7 @@ int attempt_end_decode(const json_t *o, struct attempt_end *ret, struct err *e)
 		return err_set(e, -EINVAL, "\"how\" of an end must be a word such as \"exit\"");
 	if (!reason || stop_reason_from_name(reason, &end.reason) < 0)
 		return err_set(e, -EINVAL, "\"reason\" of an end must be a word such as \"none\"");
-	int64_t code;
+	int64_t code = 0;
 	int r = end_int(o, "code", INT32_MIN, INT32_MAX, &code, e);
 	if (!r)
 		r = end_times(o, &end, e);

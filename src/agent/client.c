@@ -99,7 +99,8 @@ bool client_write(struct client *c)
 {
 	take_sample(c);
 	while (unread(c)) {
-		ssize_t n = send(c->fd, c->out.data + c->out_at, unread(c), MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t n = send(
+			c->fd, c->out.data + c->out_at, unread(c), MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -26,29 +26,38 @@
 struct sample_want {
 	int64_t id;
 	uint64_t number; /* the sampler's request that answers it */
+	bool details;
 };
+
+/* How far a client's wish has come that the driver be let go of (release.h). */
+enum client_release { RELEASE_NONE, RELEASE_WANTED, RELEASE_CLOSING, RELEASE_HELD };
 
 struct client {
 	uint64_t id; /* never used twice */
 	int fd;
 	bool has_hello;
 	bool is_closing; /* what's written goes out, nothing more is read */
-	bool has_left;	 /* the peer has closed, and a command of it still waits */
-	bool is_dead;	 /* to be freed at the end of the turn */
+	bool has_left; /* the peer has closed, and a command of it still waits */
+	bool is_dead; /* to be freed at the end of the turn */
 	char who[80];
 	char queue[ID_LEN]; /* "" for one that only watches */
 	struct fence fence;
-	uint32_t n_launching; /* launches of it that aren't answered: commands that bind wait for them */
-	json_t *held;	      /* such a command, waiting */
+	uint32_t
+		n_launching; /* launches of it that aren't answered: commands that bind wait for them */
+	json_t *held; /* such a command, waiting */
 	struct buf in;
 	struct buf out;
-	size_t out_at;	      /* written so far */
-	struct buf sample;    /* a whole frame that goes out when `out` is empty */
+	size_t out_at; /* written so far */
+	struct buf sample; /* a whole frame that goes out when `out` is empty */
 	bool has_lost_events; /* told anew when it reads again */
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
+	bool watches_details;
 	uint64_t seen_number;	  /* of the last sample it got by watching */
+	enum client_release release;
+	bool release_forced;
+	int64_t release_since_ms;
 	struct sample_want wants[CLIENT_WANTS_MAX];
 	size_t n_wants;
 };

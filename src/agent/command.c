@@ -6,6 +6,7 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -55,7 +56,8 @@ static int fence_of(const json_t *msg, struct fence *ret, struct err *e)
 		const json_t *v = json_array_get(f, i);
 
 		if (!json_is_integer(v) || json_integer_value(v) < 0)
-			return err_set(e, -EINVAL, "a controller's \"fence\" must be three numbers");
+			return err_set(
+				e, -EINVAL, "a controller's \"fence\" must be three numbers");
 		ret->v[i] = (uint64_t)json_integer_value(v);
 	}
 	return 0;
@@ -74,7 +76,8 @@ static void close_older(struct agent *a, const struct client *newer, const struc
 	}
 }
 
-static int take_command(struct agent *a, struct client *c, const char *queue, const struct fence *fence, struct err *e)
+static int take_command(struct agent *a, struct client *c, const char *queue,
+	const struct fence *fence, struct err *e)
 {
 	struct fence highest;
 	int r = fences_highest(&a->fences, queue, &highest, e);
@@ -107,11 +110,13 @@ static int on_hello(struct agent *a, struct client *c, const json_t *msg, struct
 	if (r)
 		return r;
 	if (protocol != WIRE_PROTOCOL)
-		return err_set(e, -EPROTO, "this agent speaks protocol %d, not %lld", WIRE_PROTOCOL, (long long)protocol);
+		return err_set(e, -EPROTO, "this agent speaks protocol %d, not %lld", WIRE_PROTOCOL,
+			(long long)protocol);
 	if (json_object_get(msg, "queue")) {
 		r = wire_str(msg, "queue", queue, sizeof(queue), e);
 		if (!r && !is_id(queue))
-			r = err_set(e, -EINVAL, "the message's \"queue\" must be 32 lower-case hex digits");
+			r = err_set(e, -EINVAL,
+				"the message's \"queue\" must be 32 lower-case hex digits");
 		if (!r)
 			r = fence_of(msg, &fence, e);
 		if (!r)
@@ -135,6 +140,7 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 		return r;
 	if (ms && ms < 100)
 		return err_set(e, -EINVAL, "the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
+	c->watches_details = json_is_true(json_object_get(msg, "details"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;
 	c->seen_number = 0;
@@ -143,6 +149,7 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 
 static int on_sample(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
+	bool details = json_is_true(json_object_get(msg, "details"));
 	int64_t id;
 	int r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &id, e);
 
@@ -150,7 +157,11 @@ static int on_sample(struct agent *a, struct client *c, const json_t *msg, struc
 		return r;
 	if (c->n_wants == CLIENT_WANTS_MAX)
 		return err_set(e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
-	c->wants[c->n_wants++] = (struct sample_want){.id = id, .number = agent_ask_sample(a)};
+	c->wants[c->n_wants++] = (struct sample_want){
+		.id = id,
+		.number = details ? sampler_ask_as(a->sampler, a->now_ms, SAMPLER_LOOKS) : agent_ask_sample(a),
+		.details = details,
+	};
 	return 0;
 }
 
@@ -179,8 +190,8 @@ static void add_own_vars(json_t *env, const struct attempt_name *n)
 		add_var(env, "GPUSTOW_SIM_DIR", dir);
 }
 
-static int job_spec(struct agent *a, const struct client *c, const json_t *job, json_t *shared, struct claim_spec *ret,
-	struct err *e)
+static int job_spec(struct agent *a, const struct client *c, const json_t *job, json_t *shared,
+	struct claim_spec *ret, struct err *e)
 {
 	struct attempt_name n;
 	json_t *o, *env;
@@ -219,8 +230,8 @@ static void specs_free(struct claim_spec *specs, size_t n)
 }
 
 /* All or nothing: a message with one bad job starts none. */
-static int launch_specs(struct agent *a, const struct client *c, const json_t *msg, struct claim_spec **ret, size_t *ret_n,
-	struct err *e)
+static int launch_specs(struct agent *a, const struct client *c, const json_t *msg,
+	struct claim_spec **ret, size_t *ret_n, struct err *e)
 {
 	const json_t *jobs = json_object_get(msg, "jobs");
 	json_t *shared = json_object_get(msg, "env");
@@ -228,7 +239,8 @@ static int launch_specs(struct agent *a, const struct client *c, const json_t *m
 	struct claim_spec *specs;
 
 	if (!json_is_array(jobs) || !n || n > JOBS_MAX)
-		return err_set(e, -EINVAL, "the message's \"jobs\" must be a list of 1 to %d jobs", JOBS_MAX);
+		return err_set(e, -EINVAL, "the message's \"jobs\" must be a list of 1 to %d jobs",
+			JOBS_MAX);
 	if (shared && !json_is_array(shared))
 		return err_set(e, -EINVAL, "the message's \"env\" must be a list");
 	specs = xcalloc(n, sizeof(*specs));
@@ -274,12 +286,13 @@ static json_t *observed_message(const struct agent *a, const json_t *msg)
 {
 	json_t *id = json_object_get(msg, "id");
 
-	return json_pack("{s:s, s:O, s:s, s:s, s:[]}", "op", "observed", "id", id, "root_id", a->root.id, "boot_id",
-		a->attempts.boot_id, "claims");
+	return json_pack("{s:s, s:O, s:s, s:s, s:[]}", "op", "observed", "id", id, "root_id",
+		a->root.id, "boot_id", a->attempts.boot_id, "claims");
 }
 
 /* Sends what is there once it's many; all but the last message say that more follow. */
-static void observed_add(const struct agent *a, struct client *c, const json_t *msg, json_t **out, json_t *claim)
+static void observed_add(
+	const struct agent *a, struct client *c, const json_t *msg, json_t **out, json_t *claim)
 {
 	json_t *claims = json_object_get(*out, "claims");
 
@@ -332,7 +345,8 @@ static int on_stop(struct agent *a, struct client *c, const json_t *msg, struct 
 		(r = wire_str(msg, "reason", word, sizeof(word), e)))
 		return r;
 	if (stop_reason_from_name(word, &why) || (why != STOP_CANCEL && why != STOP_SHUTDOWN))
-		return err_set(e, -EINVAL, "the message's \"reason\" must be \"cancel\" or \"shutdown\"");
+		return err_set(
+			e, -EINVAL, "the message's \"reason\" must be \"cancel\" or \"shutdown\"");
 	name_of(c, job, attempt, &n);
 	at = attempts_find(&a->attempts, &n);
 	if (at) {
@@ -345,7 +359,8 @@ static int on_stop(struct agent *a, struct client *c, const json_t *msg, struct 
 		return 0;
 	}
 	answer = message_of("stopping", &n);
-	json_object_set_new(answer, "state", json_string(attempt_state_name(at ? at->rec.state : ATTEMPT_ENDED)));
+	json_object_set_new(answer, "state",
+		json_string(attempt_state_name(at ? at->rec.state : ATTEMPT_ENDED)));
 	client_send(c, answer);
 	return 0;
 }
@@ -358,7 +373,9 @@ static int on_ack(struct agent *a, struct client *c, const json_t *msg, struct e
 	if (!json_is_array(jobs))
 		return err_set(e, -EINVAL, "the message's \"jobs\" must be a list");
 	for (size_t i = 0; i < json_array_size(jobs); i++) {
-		struct attempt *at = pair_of(c, json_array_get(jobs, i), &n) ? NULL : attempts_find(&a->attempts, &n);
+		struct attempt *at = pair_of(c, json_array_get(jobs, i), &n)
+					     ? NULL
+					     : attempts_find(&a->attempts, &n);
 
 		if (at && at->rec.state == ATTEMPT_ENDED)
 			at->is_acked = true;
@@ -383,6 +400,24 @@ static int on_yield(struct agent *a, struct client *c, const json_t *msg, struct
 	return 0;
 }
 
+static int on_release(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	bool is_forced = false;
+	int r = json_object_get(msg, "force") ? wire_bool(msg, "force", &is_forced, e) : 0;
+
+	if (r)
+		return r;
+	release_ask(a, c, is_forced);
+	return 0;
+}
+
+static int on_resume(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	release_resume(a, c);
+	client_send(c, json_pack("{s:s}", "op", "resumed"));
+	return 0;
+}
+
 static int on_ping(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	c->has_pinged = true;
@@ -402,6 +437,8 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
+	{"release", NEEDS_HELLO, on_release},
+	{"resume", NEEDS_HELLO, on_resume},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };
@@ -422,7 +459,8 @@ static int check_fence(struct agent *a, struct client *c, struct err *e)
 	int r;
 
 	if (!c->queue[0])
-		return err_set(e, -EPERM, "only a controller may do that: its hello names a queue and a fence");
+		return err_set(e, -EPERM,
+			"only a controller may do that: its hello names a queue and a fence");
 	r = fences_store(&a->fences, c->queue, e);
 	if (r)
 		c->is_closing = true;

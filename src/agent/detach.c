@@ -69,14 +69,13 @@ static void scrub_environment(void)
 
 static void become_daemon(struct detach *d)
 {
-	int null_fd;
+	int null_fd = open("/dev/null", O_RDWR | O_NOCTTY);
 
 	setsid();
 	umask(077);
-	/* Only fails below a directory that's gone; then there's nowhere better. */
-	if (chdir("/"))
-		null_fd = -1;
-	null_fd = open("/dev/null", O_RDWR | O_NOCTTY);
+	if (chdir("/") < 0) {
+		/* Without a root there's nowhere better. */
+	}
 	for (int i = 0; null_fd >= 0 && i < 3; i++)
 		if (i != null_fd)
 			dup2(null_fd, i);
@@ -101,9 +100,11 @@ static void wait_for_daemon(int fd, pid_t pid, int *ret_status, struct err *e)
 	if (said.len)
 		err_set(e, -EIO, "%s", buf_str(&said));
 	else if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status))
-		err_set(e, -EIO, "the agent was killed by signal %d while it started", WTERMSIG(status));
+		err_set(e, -EIO, "the agent was killed by signal %d while it started",
+			WTERMSIG(status));
 	else
-		err_set(e, -EIO, "the agent ended while it started (status %d)", WEXITSTATUS(status));
+		err_set(e, -EIO, "the agent ended while it started (status %d)",
+			WEXITSTATUS(status));
 }
 
 bool detach_begin(struct detach *d, int *ret_status, struct err *e)

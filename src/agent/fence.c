@@ -71,8 +71,9 @@ static int fence_load(const struct fences *f, const char *queue, struct fence *r
 	if (!r)
 		r = b.len ? fence_parse(b.data, ret) : -EBADMSG;
 	if (r)
-		return err_sys(e, r, "%s/%s can't be read, so nobody can say who commands this queue", f->root->path,
-			path);
+		return err_sys(e, r,
+			"%s/%s can't be read, so nobody can say who commands this queue",
+			f->root->path, path);
 	return 0;
 }
 

@@ -54,7 +54,8 @@ static size_t add_tentative(const struct agent *a, struct promise_row *rows, siz
 		for (uint32_t k = 0; l->line[i].client && k < s->n_cards; k++) {
 			size_t at = 0;
 
-			while (at < n && !(rows[at].is_tentative && !strcmp(rows[at].uuid, s->cards[k].uuid)))
+			while (at < n && !(rows[at].is_tentative &&
+						 !strcmp(rows[at].uuid, s->cards[k].uuid)))
 				at++;
 			if (at == n && n == max)
 				continue;
@@ -62,7 +63,8 @@ static size_t add_tentative(const struct agent *a, struct promise_row *rows, siz
 				rows[n] = (struct promise_row){.is_tentative = true};
 				memcpy(rows[n++].uuid, s->cards[k].uuid, sizeof(rows[0].uuid));
 			}
-			rows[at].mib += s->cards[k].declared_mib < 0 ? PROMISE_ALL_MIB : s->cards[k].declared_mib;
+			rows[at].mib += s->cards[k].declared_mib < 0 ? PROMISE_ALL_MIB
+								     : s->cards[k].declared_mib;
 		}
 	}
 	return n;
@@ -81,6 +83,7 @@ void launch_publish(struct agent *a)
 {
 	struct err e = {0};
 
+	a->promises_are_old = false;
 	if (publish(a, &e))
 		agent_log(a, "%s", e.text);
 }
@@ -94,6 +97,14 @@ static int read_others(struct agent *a, struct err *e)
 	if (!r)
 		ledger_set_promises(a->ledger, rows, n);
 	return r;
+}
+
+void launch_read_others(struct agent *a)
+{
+	struct err e = {0};
+
+	/* A launch reads them anew and is refused when that fails. */
+	read_others(a, &e);
 }
 
 /* ---- one job ---- */
@@ -167,7 +178,8 @@ static void found_on_disk(struct agent *a, struct launch_job *j, enum claim_made
 		is_known(a, j);
 		return;
 	}
-	snprintf(r.text, sizeof(r.text), "the claim of that name is there with %s token, but can't be read",
+	snprintf(r.text, sizeof(r.text),
+		"the claim of that name is there with %s token, but can't be read",
 		made == CLAIM_SAME_TOKEN ? "the same" : "another");
 	refuse(a, j, &r);
 }
@@ -208,8 +220,8 @@ static void start_again(struct agent *a, struct launch_job *j, struct attempt *a
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
 }
 
-static enum admission check(const struct agent *a, const struct attempt *except, const struct claim_spec *s,
-	struct refusal *ret)
+static enum admission check(const struct agent *a, const struct attempt *except,
+	const struct claim_spec *s, struct refusal *ret)
 {
 	if (s->n_cards && a->launch.blocked.reason) {
 		*ret = a->launch.blocked;
@@ -295,6 +307,8 @@ static void begin_batch(struct agent *a)
 		return;
 	if (publish(a, &e) || read_others(a, &e))
 		block_cards(l, "disk", e.text);
+	else if (sampler_is_released(a->sampler) && sampler_is_silent(a->sampler, a->now_ms, &e))
+		block_cards(l, "driver", e.text);
 	else if (needs_sample(a))
 		l->number = sampler_ask(a->sampler, a->now_ms);
 }

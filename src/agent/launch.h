@@ -26,7 +26,7 @@ struct launch {
 	struct launch_job *line; /* owned */
 	size_t n, cap;
 	size_t n_batch; /* the first n_batch of the line are being decided; 0: none */
-	size_t at;	/* the first undecided one */
+	size_t at; /* the first undecided one */
 	uint64_t number; /* the sample that the batch waits for; 0: none */
 	struct refusal blocked; /* with a reason: why nobody of this batch gets a card */
 	int64_t tie_until_ms, tie_again_ms; /* 0: no tie */
@@ -42,3 +42,5 @@ int64_t launch_wait_ms(const struct agent *a);
 bool launch_is_empty(const struct launch *l);
 /* What we promise from now on; called whenever charges may have changed. */
 void launch_publish(struct agent *a);
+/* What the other users promise at this moment, for the samples that go out. */
+void launch_read_others(struct agent *a);

@@ -20,12 +20,14 @@ struct stamp {
 struct ledger {
 	struct gpu_snapshot snap;
 	uint64_t number;
+	uint64_t fresh_number; /* of the last snapshot that had process lists of its own */
 	struct attempt_name *proc_owner; /* parallel to snap.procs; job 0: nobody of ours */
 	struct track *track;
 	struct promise_other *others;
 	size_t n_others;
 	struct stamp *stamps;
 	size_t n_stamps, cap_stamps;
+	uint64_t n_changes;
 };
 
 struct ledger *ledger_new(void)
@@ -98,7 +100,9 @@ static void add_held(struct ledger *l, struct attempts *t)
 	for (uint32_t i = 0; i < l->snap.n_procs; i++) {
 		const struct gpu_proc *p = &l->snap.procs[i];
 		struct attempt *a = is_owned(l, i) ? attempts_find(t, &l->proc_owner[i]) : NULL;
-		struct attempt_card *c = a && p->card < l->snap.n_cards ? card_of(a, l->snap.cards[p->card].uuid) : NULL;
+		struct attempt_card *c = a && p->card < l->snap.n_cards
+						 ? card_of(a, l->snap.cards[p->card].uuid)
+						 : NULL;
 
 		if (!c)
 			continue;
@@ -125,7 +129,7 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	/* A snapshot that couldn't ask says nothing about who holds what; the cards of the last good one stay known. */
 	if (snap->error[0] && !snap->n_cards && l->snap.n_cards) {
 		memcpy(l->snap.error, snap->error, sizeof(l->snap.error));
-		l->number = number;
+		l->number = l->fresh_number = number;
 		gpu_snapshot_done(snap);
 		return;
 	}
@@ -133,6 +137,8 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	l->snap = *snap;
 	*snap = (struct gpu_snapshot){0};
 	l->number = number;
+	if (!l->snap.has_old_procs)
+		l->fresh_number = number;
 	free(l->proc_owner);
 	l->proc_owner = xcalloc(l->snap.n_procs + 1, sizeof(*l->proc_owner));
 	attribute(&l->snap, t, l->proc_owner);
@@ -148,8 +154,14 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 
 /* ---- freshness ---- */
 
+uint64_t ledger_changes(const struct ledger *l)
+{
+	return l->n_changes;
+}
+
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 {
+	l->n_changes++;
 	for (uint32_t k = 0; k < a->n_cards; k++) {
 		size_t i = 0;
 
@@ -165,29 +177,36 @@ void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 
 bool ledger_is_fresh(const struct ledger *l, const char *uuid)
 {
+	int at = gpu_find_uuid(&l->snap, uuid);
+
+	if (at >= 0 && l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+		return false;
 	for (size_t i = 0; i < l->n_stamps; i++)
 		if (!strcmp(l->stamps[i].uuid, uuid))
-			return l->number > l->stamps[i].asked;
-	return l->number > 0;
+			return l->fresh_number == l->number && l->number > l->stamps[i].asked;
+	return l->number > 0 && l->fresh_number == l->number;
 }
 
 /* ---- other users' promises ---- */
 
 void ledger_set_promises(struct ledger *l, struct promise_other *rows, size_t n)
 {
+	l->n_changes++;
 	free(l->others);
 	l->others = rows;
 	l->n_others = n;
 }
 
-static int64_t uid_promised(const struct ledger *l, const char *uuid, uid_t uid, bool with_tentative)
+static int64_t uid_promised(
+	const struct ledger *l, const char *uuid, uid_t uid, bool with_tentative)
 {
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < l->n_others; i++) {
 		const struct promise_other *o = &l->others[i];
 
-		if (o->uid == uid && !strcmp(o->row.uuid, uuid) && (with_tentative || !o->row.is_tentative))
+		if (o->uid == uid && !strcmp(o->row.uuid, uuid) &&
+			(with_tentative || !o->row.is_tentative))
 			sum += o->row.mib;
 	}
 	return sum;
@@ -222,14 +241,16 @@ int64_t ledger_promised(const struct ledger *l, uint32_t card, bool with_tentati
 
 		if (!is_first_of_uid(l, i))
 			continue;
-		beyond = uid_promised(l, uuid, l->others[i].uid, with_tentative) - uid_held(l, card, l->others[i].uid);
+		beyond = uid_promised(l, uuid, l->others[i].uid, with_tentative) -
+			 uid_held(l, card, l->others[i].uid);
 		if (beyond > 0)
 			sum += beyond;
 	}
 	return sum;
 }
 
-bool ledger_tentative(const struct ledger *l, const char *uuid, uid_t *ret_uid, bool *ret_all_after_us)
+bool ledger_tentative(
+	const struct ledger *l, const char *uuid, uid_t *ret_uid, bool *ret_all_after_us)
 {
 	bool found = false, all_after = true;
 
@@ -302,14 +323,15 @@ static int64_t own_held(const struct ledger *l, uint32_t card)
 	return sum;
 }
 
-void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except, uint32_t card,
-	const struct claim_policy *policy, struct card_room *ret)
+void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except,
+	uint32_t card, const struct claim_policy *policy, struct card_room *ret)
 {
 	const struct gpu_card *g = &l->snap.cards[card];
 	int64_t used = value_is_present(g->m[METRIC_MEM_USED]) ? g->m[METRIC_MEM_USED].v : 0, held;
 
 	*ret = (struct card_room){
-		.total_mib = value_is_present(g->m[METRIC_MEM_TOTAL]) ? g->m[METRIC_MEM_TOTAL].v : 0,
+		.total_mib =
+			value_is_present(g->m[METRIC_MEM_TOTAL]) ? g->m[METRIC_MEM_TOTAL].v : 0,
 		.promised_mib = ledger_promised(l, card, true),
 	};
 	for (size_t i = 0; i < t->n; i++) {
@@ -320,7 +342,8 @@ void ledger_room(const struct ledger *l, const struct attempts *t, const struct 
 				continue;
 			ret->budgets_mib += ledger_charge(l, a, k);
 			ret->n_ours++;
-			if (a->rec.state != ATTEMPT_ENDED && (a->cards[k].declared_mib < 0 || a->policy.exclusive))
+			if (a->rec.state != ATTEMPT_ENDED &&
+				(a->cards[k].declared_mib < 0 || a->policy.exclusive))
 				ret->has_whole = true;
 		}
 	}
@@ -328,13 +351,14 @@ void ledger_room(const struct ledger *l, const struct attempts *t, const struct 
 	held = own_held(l, card);
 	if (g->is_blind && ret->budgets_mib > held)
 		held = ret->budgets_mib;
-	ret->foreign_mib = budget_foreign(used, held, track_foreign_peaks(l->track, g->uuid), policy->spike_buffer,
-		policy->high_water);
+	ret->foreign_mib = budget_foreign(used, held, track_foreign_peaks(l->track, g->uuid),
+		policy->spike_buffer, policy->high_water);
 }
 
 /* ---- what others get to see ---- */
 
-static void add_row(struct sample *s, const struct ledger *l, const struct attempt *a, uint32_t k, uint32_t card)
+static void add_row(struct sample *s, const struct ledger *l, const struct attempt *a, uint32_t k,
+	uint32_t card)
 {
 	const struct attempt_card *c = &a->cards[k];
 
@@ -359,7 +383,8 @@ static uint32_t row_of(const struct sample *s, const struct attempt_name *n, uin
 	return 0;
 }
 
-void ledger_sample(const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
+void ledger_sample(
+	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
 {
 	*ret = (struct sample){.wall_ms = wall_ms};
 	gpu_snapshot_copy(&l->snap, &ret->snap);
@@ -379,7 +404,8 @@ void ledger_sample(const struct ledger *l, const struct attempts *t, int64_t wal
 		ret->promised_mib[i] = ledger_promised(l, i, true);
 }
 
-size_t ledger_promises(const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max)
+size_t ledger_promises(
+	const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max)
 {
 	size_t n = 0;
 

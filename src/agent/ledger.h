@@ -28,7 +28,12 @@ uint64_t ledger_number(const struct ledger *l);
 
 /* Something started or ended on a's cards when `asked` requests had been made: only answers to later ones count for them. */
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked);
-/* The last snapshot was begun after the last start or end on that card. */
+/* Grows whenever what was promised changes between two snapshots: a sample made before that is out of date. */
+uint64_t ledger_changes(const struct ledger *l);
+/*
+ * The last snapshot whose process lists were read for it was begun after the last start or end on that card: figures of
+ * now beside lists of two seconds ago would hide what somebody holds. A card that was let sleep tells nothing either.
+ */
 bool ledger_is_fresh(const struct ledger *l, const char *uuid);
 
 /* Others' promises as read just now; takes the array. */
@@ -36,17 +41,20 @@ void ledger_set_promises(struct ledger *l, struct promise_other *rows, size_t n)
 /* What they promise on a card of the snapshot beyond what that user's processes hold there, tentative rows left out or not. */
 int64_t ledger_promised(const struct ledger *l, uint32_t card, bool with_tentative);
 /* Of the tentative ones on that card: the uid to name and whether all of them come after us. False: there are none. */
-bool ledger_tentative(const struct ledger *l, const char *uuid, uid_t *ret_uid, bool *ret_all_after_us);
+bool ledger_tentative(
+	const struct ledger *l, const char *uuid, uid_t *ret_uid, bool *ret_all_after_us);
 /* The uid with the largest promise there; (uid_t)-1 without. */
 uid_t ledger_promiser(const struct ledger *l, const char *uuid);
 
 /* A card as the check sees it, for a newcomer with this policy; `except` (may be NULL) isn't counted. card: position. */
-void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except, uint32_t card,
-	const struct claim_policy *policy, struct card_room *ret);
+void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except,
+	uint32_t card, const struct claim_policy *policy, struct card_room *ret);
 /* What one attempt is charged on its k-th card. */
 int64_t ledger_charge(const struct ledger *l, const struct attempt *a, uint32_t k);
 
 /* The sample for the wire; everything in it is the caller's. */
-void ledger_sample(const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret);
+void ledger_sample(
+	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret);
 /* Our own promises, one firm row a card. Returns how many, at most max. */
-size_t ledger_promises(const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max);
+size_t ledger_promises(
+	const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max);

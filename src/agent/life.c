@@ -29,15 +29,16 @@ bool life_has_socket(const struct agent *a)
 {
 	struct sys_stat st;
 
-	return !sys_stat_at(a->root.fd, "agent.sock", AT_SYMLINK_NOFOLLOW, &st) && st.dev == a->socket_id.dev &&
-	       st.ino == a->socket_id.ino;
+	return !sys_stat_at(a->root.fd, "agent.sock", AT_SYMLINK_NOFOLLOW, &st) &&
+	       st.dev == a->socket_id.dev && st.ino == a->socket_id.ino;
 }
 
 static int take_lock(struct agent *a, struct err *e)
 {
 	int r;
 
-	a->lock_fd = openat(a->root.fd, "agent.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	a->lock_fd =
+		openat(a->root.fd, "agent.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (a->lock_fd < 0)
 		return err_sys(e, -errno, "%s/agent.lock can't be opened", a->root.path);
 	r = fd_lock(a->lock_fd, NULL);
@@ -118,7 +119,8 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	return r;
 }
 
-int agent_init(struct agent *a, const char *root_path_or_null, const struct agent_options *o, struct err *e)
+int agent_init(struct agent *a, const char *root_path_or_null, const struct agent_options *o,
+	struct err *e)
 {
 	char path[3072];
 	int r = 0;
@@ -160,7 +162,9 @@ void agent_done(struct agent *a)
 	ledger_free(a->ledger);
 	fences_done(&a->fences);
 	retired_free(a->retired);
-	buf_done(&a->frame);
+	buf_done(&a->frame[0]);
+	buf_done(&a->frame[1]);
+	host_reader_done(&a->host);
 	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
@@ -193,10 +197,10 @@ static void say_bye(struct agent *a)
 /* A client that doesn't read has had its time. */
 static void flush_clients(struct agent *a)
 {
-	int64_t until_ms = clock_boot_ms() + FAREWELL_MS, now_ms;
+	int64_t until_ms = clock_boot_ms() + FAREWELL_MS;
 	size_t waiting = 1;
 
-	while (waiting && (now_ms = clock_boot_ms()) < until_ms) {
+	while (waiting && clock_boot_ms() < until_ms) {
 		waiting = 0;
 		for (size_t i = 0; i < a->n_clients; i++)
 			waiting += client_write(a->clients[i]) && client_wants_write(a->clients[i]);

@@ -21,8 +21,8 @@ static void put_time(struct buf *b)
 	struct tm tm;
 
 	if (gmtime_r(&s, &tm))
-		buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02dZ ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-			tm.tm_hour, tm.tm_min, tm.tm_sec);
+		buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02dZ ", tm.tm_year + 1900, tm.tm_mon + 1,
+			tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
 void log_line(const struct root *r, const char *fmt, va_list ap)
@@ -30,8 +30,8 @@ void log_line(const struct root *r, const char *fmt, va_list ap)
 	CLEANUP(buf_done) struct buf line = {0};
 	CLEANUP(buf_done) struct buf text = {0};
 	struct sys_stat st;
-	CLEANUP_CLOSE int fd =
-		openat(r->fd, "log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	CLEANUP_CLOSE int fd = openat(r->fd, "log",
+		O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 
 	if (fd < 0)
 		return;

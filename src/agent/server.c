@@ -8,6 +8,7 @@
 #include "agent/command.h"
 #include "agent/life.h"
 #include "agent/log.h"
+#include "agent/release.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -27,7 +28,8 @@
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
 #define RETIRE_MANY 64
-#define LATE_MS 5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
+#define LATE_MS \
+	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
 #define CLIENTS_MAX 512
 
@@ -72,6 +74,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 
 	/* Memory may have come or gone with it: only samples begun from now on count for its cards. */
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
+	a->promises_are_old = true;
 	event_push(a, at);
 	if (at->is_acked)
 		agent_retire_soon(a);
@@ -208,7 +211,9 @@ static void take_snapshot(struct agent *a)
 	if (!sampler_read(a->sampler, a->now_ms, &s, &number))
 		return;
 	ledger_take(a->ledger, &a->attempts, &s, number);
-	launch_publish(a);
+	/* Whoever plans by this sample plans by what the others promise now. */
+	launch_read_others(a);
+	a->promises_are_old = true;
 }
 
 static void take_client(struct agent *a)
@@ -253,7 +258,8 @@ static void write_client(struct agent *a, struct client *c)
 		c->is_dead = true;
 	if (c->has_lost_events && c->out.len - c->out_at < CLIENT_UNREAD_MAX / 2)
 		event_push_all(a, c);
-	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) || !client_is_alive(c, a->now_ms))
+	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) ||
+		!client_is_alive(c, a->now_ms))
 		c->is_dead = true;
 }
 
@@ -292,18 +298,27 @@ static void look_around(struct agent *a)
 		agent_ask_sample(a);
 }
 
+/* Who gets details only looks; what the others see they may place jobs by. */
 static void ask_for_watchers(struct agent *a)
 {
+	unsigned flags = SAMPLER_LOOKS | SAMPLER_OLD_PROCS, wants = 0;
+	bool is_due = false;
+
 	if (sampler_is_asked(a->sampler))
 		return;
 	for (size_t i = 0; i < a->n_clients; i++) {
 		const struct client *c = a->clients[i];
 
-		if (c->watch_ms && !c->is_dead && a->now_ms >= c->due_ms) {
-			agent_ask_sample(a);
-			return;
-		}
+		if (!c->watch_ms || c->is_dead || a->now_ms < c->due_ms)
+			continue;
+		is_due = true;
+		if (c->watches_details)
+			wants = SAMPLER_DETAILS;
+		else
+			flags = SAMPLER_DETAILS;
 	}
+	if (is_due)
+		sampler_ask_as(a->sampler, a->now_ms, (flags & ~(unsigned)SAMPLER_DETAILS) | wants);
 }
 
 static bool is_idle(const struct agent *a)
@@ -330,7 +345,8 @@ static void look_at_socket(struct agent *a)
 		return;
 	a->socket_at_ms = a->now_ms + SOCKET_LOOK_MS;
 	if (!life_has_socket(a) && !a->leaving) {
-		agent_log(a, "the agent's socket was removed; it leaves, and the next client starts another");
+		agent_log(a,
+			"the agent's socket was removed; it leaves, and the next client starts another");
 		a->leaving = "stop";
 	}
 }
@@ -423,6 +439,10 @@ static void act(struct agent *a)
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	launch_turn(a);
+	release_turn(a);
+	/* What has ended is given back at once, whether or not anybody asks for a sample. */
+	if (a->promises_are_old)
+		launch_publish(a);
 	sample_push(a);
 	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
 		agent_retire(a);

@@ -13,6 +13,7 @@
 #include "agent/root.h"
 #include "agent/sampler.h"
 #include "base/sys.h"
+#include "proc/host.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ struct agent {
 	char machine_key[65];
 	int64_t now_ms; /* read once a turn */
 	int lock_fd, listen_fd, bell_fd, signal_fd;
-	struct sys_stat socket_id; /* of the socket's name: another one there means that we're forgotten */
+	struct sys_stat
+		socket_id; /* of the socket's name: another one there means that we're forgotten */
 	struct attempts attempts;
 	struct fences fences;
 	struct retired_index *retired;
@@ -34,12 +36,16 @@ struct agent {
 	struct client **clients; /* owned */
 	size_t n_clients, cap_clients;
 	uint64_t last_client;
+	bool promises_are_old; /* charges may have changed since they were published */
 	int64_t retire_at_ms;			     /* 0: nothing waits to be retired */
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
-	struct buf frame;    /* the last sample as a frame, of frame_number */
-	uint64_t frame_number;
+	/* The last sample as a frame, plain and with details, and its number. */
+	struct buf frame[2];
+	uint64_t frame_number[2];
+	uint64_t frame_changes[2]; /* what ledger_changes said then */
+	struct host_reader host;
 };
 
 /* How a new agent is set up; zeroed is what the program uses. */
@@ -54,7 +60,8 @@ struct agent_options {
  * Takes the root and its lock, binds the sockets, loads the claims. -EAGAIN: another agent has the lock (no sentence).
  * The struct must not move afterwards.
  */
-int agent_init(struct agent *a, const char *root_path, const struct agent_options *o, struct err *e);
+int agent_init(
+	struct agent *a, const char *root_path, const struct agent_options *o, struct err *e);
 /* Serves until it's idle, asked to yield or told to stop. */
 int agent_run(struct agent *a, struct err *e);
 void agent_done(struct agent *a);

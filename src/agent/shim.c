@@ -144,7 +144,7 @@ static void end_before_start(struct shim *h, struct attempt_end end)
 /* 0 when the start is on record. It isn't synced: a reboot ends the process anyway. */
 static int put_started(struct shim *h)
 {
-	struct proc_stat own, leader;
+	struct proc_stat own = {0}, leader = {0};
 	int code = proc_read_stat(getpid(), &own);
 	if (!code)
 		code = proc_read_stat(h->leader.pid, &leader);

@@ -23,8 +23,8 @@ __asm__(".symver pinned_fcntl, fcntl@" BASE_VERSION);
 typedef void hook(void);
 typedef void init_hook(int argc, char **argv, char **env);
 
-extern int pinned_start_main(int (*main_fn)(int, char **), int argc, char **argv, init_hook *init, hook *fini,
-	hook *rtld_fini, void *stack_end);
+extern int pinned_start_main(int (*main_fn)(int, char **), int argc, char **argv, init_hook *init,
+	hook *fini, hook *rtld_fini, void *stack_end);
 extern int pinned_fcntl(int fd, int cmd, long arg);
 int main(int argc, char **argv);
 
@@ -60,7 +60,8 @@ __attribute__((used, visibility("hidden"))) void start_here(long *stack, hook *r
 
 __attribute__((used, visibility("hidden"))) void start_here(long *stack, hook *rtld_fini)
 {
-	pinned_start_main(main, (int)stack[0], (char **)(stack + 1), run_init, run_fini, rtld_fini, stack);
+	pinned_start_main(
+		main, (int)stack[0], (char **)(stack + 1), run_init, run_fini, rtld_fini, stack);
 	__builtin_trap();
 }
 

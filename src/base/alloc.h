@@ -3,13 +3,15 @@
 
 #include <stddef.h>
 
-void *xmalloc(size_t n);
-void *xcalloc(size_t n, size_t size);
-void *xrealloc(void *p, size_t n);
+#define ALLOC_NONNULL __attribute__((returns_nonnull))
+
+void *xmalloc(size_t n) ALLOC_NONNULL;
+void *xcalloc(size_t n, size_t size) ALLOC_NONNULL;
+void *xrealloc(void *p, size_t n) ALLOC_NONNULL;
 /* Array growth with overflow check: n elements of `size`. */
-void *xreallocarray(void *p, size_t n, size_t size);
-char *xstrdup(const char *s);
-char *xstrndup(const char *s, size_t n);
+void *xreallocarray(void *p, size_t n, size_t size) ALLOC_NONNULL;
+char *xstrdup(const char *s) ALLOC_NONNULL;
+char *xstrndup(const char *s, size_t n) ALLOC_NONNULL;
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Room for one more in a {ptr,len,cap} array: GROW(a->items, a->len, a->cap). */

@@ -10,16 +10,15 @@ static void put(struct err *e, const char *fmt, va_list ap)
 	vsnprintf(e->text, sizeof(e->text), fmt, ap);
 }
 
-int err_set(struct err *e, int code, const char *fmt, ...)
+void err_fill(struct err *e, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (!e)
-		return code;
+		return;
 	va_start(ap, fmt);
 	put(e, fmt, ap);
 	va_end(ap);
-	return code;
 }
 
 /* Appends "<sep><tail>" within the bounds of the text. */
@@ -30,30 +29,28 @@ static void append(struct err *e, const char *sep, const char *tail)
 	snprintf(e->text + n, sizeof(e->text) - n, "%s%s", sep, tail);
 }
 
-int err_sys(struct err *e, int code, const char *fmt, ...)
+void err_fill_sys(struct err *e, int code, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (!e)
-		return code;
+		return;
 	va_start(ap, fmt);
 	put(e, fmt, ap);
 	va_end(ap);
 	append(e, ": ", strerror(code < 0 ? -code : code));
-	return code;
 }
 
-int err_wrap(struct err *e, int code, const char *fmt, ...)
+void err_fill_wrap(struct err *e, const char *fmt, ...)
 {
 	char old[ERR_TEXT];
 	va_list ap;
 
 	if (!e)
-		return code;
+		return;
 	memcpy(old, e->text, sizeof(old));
 	va_start(ap, fmt);
 	put(e, fmt, ap);
 	va_end(ap);
 	append(e, ": ", old);
-	return code;
 }

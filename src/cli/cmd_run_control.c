@@ -1,6 +1,7 @@
 /* `gpustow run status|why|cancel|retry`: a request to the scheduler of a log directory, or to its journal when none runs. */
 #include "cli/cmd_run_options.h"
 
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "run/run.h"
 #include "run/run_control.h"
@@ -150,7 +151,7 @@ static int settle_cancelled(
 	const struct run_control_options *o, const json_t *answer, struct err *e)
 {
 	CLEANUP_FREE uint64_t *numbers =
-		calloc(json_array_size(json_object_get(answer, "jobs")) + 1, sizeof(*numbers));
+		xcalloc(json_array_size(json_object_get(answer, "jobs")) + 1, sizeof(*numbers));
 	struct run_config c;
 	json_t *row;
 	size_t i;

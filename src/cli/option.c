@@ -204,7 +204,7 @@ static int parse_long(struct parse *p, const char *word)
 	const struct option_spec *o = NULL;
 	int r = find_long(p, shown, name, &o);
 
-	if (r < 0)
+	if (r < 0 || !o)
 		return r;
 	if (o->kind == OPTION_FLAG) {
 		if (equals)
@@ -294,6 +294,35 @@ int option_parse(const struct option_spec *specs, bool abbreviations, int argc, 
 	for (int i = 0; i < n_plain; i++)
 		argv[n_used + i] = plain[i];
 	*ret_first = n_used;
+	return p.answer;
+}
+
+int option_parse_leading(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e)
+{
+	struct parse p = {.specs = specs,
+		.abbreviations = abbreviations,
+		.argc = argc,
+		.argv = argv,
+		.opts = opts,
+		.e = e};
+
+	while (p.next < argc) {
+		char *word = argv[p.next];
+		int r;
+
+		if (word[0] != '-' || !word[1])
+			break;
+		p.next++;
+		if (strcmp(word, "--") == 0)
+			break;
+		r = word[1] == '-' ? parse_long(&p, word) : parse_letters(&p, word);
+		if (r < 0)
+			return r;
+		if (p.answer)
+			break;
+	}
+	*ret_first = p.next;
 	return p.answer;
 }
 

@@ -305,8 +305,13 @@ static int put_missing_newline(struct journal *j, struct err *e)
 	if (pread(j->fd, &last, 1, (off_t)j->size - 1) != 1)
 		return err_sys(
 			e, -errno, "the end of the journal (" JOURNAL_FILE ") can't be read");
-	if (last != '\n')
+	if (last != '\n') {
+		/* Before what may have been put in already. */
+		CLEANUP(buf_done) struct buf rest = j->batch;
+		j->batch = (struct buf){0};
 		buf_putc(&j->batch, '\n');
+		buf_put(&j->batch, rest.data, rest.len);
+	}
 	return 0;
 }
 

@@ -13,10 +13,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CLOCK_SLACK_MS 2000
+#define FIRST_TRIES \
+	5 /* of a run that never reached its agent: a place that can't be written stays so */
 #define JOURNAL_COMMAND_LOOK (1024 * 1024)
 
 static bool group_lives(int64_t pgid)
@@ -141,6 +144,13 @@ void run_flight_up(void *arg, const struct link_hello *hello)
 
 	r->hello = *hello;
 	r->is_observed = false;
+	json_array_clear(r->observing);
+	r->was_up = true;
+	free(r->down_why);
+	r->down_why = NULL;
+	/* Another agent counts its samples from 1. */
+	for (size_t i = 0; i < r->n_jobs; i++)
+		r->jobs[i]->refused_seq = r->jobs[i]->never_seq = 0;
 	link_send(r->link, json_pack("{s:s,s:I}", "op", "watch", "interval_ms",
 				   (json_int_t)(interval < 100	   ? 100
 						: interval > 60000 ? 60000
@@ -153,7 +163,18 @@ void run_flight_down(void *arg, const char *why)
 	struct run *r = arg;
 
 	r->is_observed = false;
-	run_warn(r, "the link to this machine's agent is down: %s; trying again", run_text(r, why));
+	r->n_down++;
+	if (!r->was_up && r->n_down == FIRST_TRIES) {
+		err_set(&r->failure, -EIO, "this machine's agent can't be reached: %s", why);
+		run_end(r, -EIO);
+		return;
+	}
+	if (!r->down_why || strcmp(r->down_why, why)) {
+		free(r->down_why);
+		r->down_why = xstrdup(why);
+		run_warn(r, "the link to this machine's agent is down: %s; trying again",
+			run_text(r, why));
+	}
 	for (size_t i = 0; i < r->n_jobs; i++)
 		if (r->jobs[i]->attempt && !r->jobs[i]->attempt->launch)
 			r->jobs[i]->phase =
@@ -252,10 +273,16 @@ static void ack_strays(struct run *r, const json_t *claims)
 	}
 }
 
+/* Absence means something only once all of the answer is here: it may come in several messages. */
 void run_flight_observed(struct run *r, const json_t *msg)
 {
-	const json_t *claims = json_object_get(msg, "claims");
+	CLEANUP(json_decrefp) json_t *claims = NULL;
 
+	json_array_extend(r->observing, json_object_get(msg, "claims"));
+	if (json_is_true(json_object_get(msg, "more")))
+		return;
+	claims = r->observing;
+	r->observing = json_array();
 	ack_strays(r, claims);
 	for (size_t i = 0; i < r->n_jobs; i++) {
 		struct run_job *j = r->jobs[i];

@@ -25,8 +25,6 @@
 #define LAUNCH_BYTES 200000 /* commands in one message */
 #define LONG_WAIT_MS 300000
 
-extern char **environ;
-
 /* --- the plan's input --- */
 
 static bool is_chosen(const struct run *r, int32_t index)
@@ -264,11 +262,15 @@ static char *log_path(const struct run *r, const struct run_job *j, const int32_
 	return buf_take(&b);
 }
 
-static int64_t size_of(const char *path)
+/* Makes the log if it isn't there: how long it is, or -errno. On a full disk the job waits instead of failing. */
+static int64_t open_log(const char *path)
 {
-	struct sys_stat st;
+	CLEANUP_CLOSE int fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+	struct sys_stat st = {0};
+	int code = fd < 0 ? -errno : sys_fstat(fd, &st);
 
-	return sys_stat_at(AT_FDCWD, path, 0, &st) < 0 ? 0 : st.size;
+	return code < 0 ? code : st.size;
 }
 
 static void add_env(json_t *env, const char *name, const char *value)
@@ -378,11 +380,20 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	const char *uuid[GPU_MAX];
 	int32_t index[GPU_MAX];
 	int32_t n = cards_of(r, bits, index, uuid);
+	CLEANUP_FREE char *log = log_path(r, j, index, n);
 	struct run_attempt *a;
 	json_t *argv = job_argv(r, j);
 
-	if (!argv) {
-		set_why(j, "its script can't be written to the log directory");
+	bound.log = log;
+	bound.log_offset = open_log(log);
+	if (!argv || bound.log_offset < 0) {
+		CLEANUP_FREE char *why =
+			!argv ? xstrdup("its script can't be written to the log directory")
+			      : xasprintf("its log can't be written: %s",
+					strerror((int)-bound.log_offset));
+
+		set_why(j, why);
+		json_decref(argv);
 		run_wake_in(r, 2000);
 		return;
 	}
@@ -397,12 +408,9 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	bound.machine_key = r->hello.machine_key;
 	bound.boot_id = r->hello.boot_id;
 	job_record_set_gpus(&bound, index, uuid, (uint32_t)n);
-	bound.log = log_path(r, j, index, n);
-	bound.log_offset = size_of(bound.log);
 	a->launch = launch_json(r, j, &bound, argv, uuid);
 	journal_bind(r->journal, j->rec, &bound);
 	job_record_clear_gpus(&bound);
-	free(bound.log);
 	j->phase = PHASE_SENT;
 	r->has_launches = true;
 	r->board_is_old = true;

@@ -117,7 +117,11 @@ struct run {
 	char *file_error; /* the last one said; NULL after a good read */
 	struct link *link;
 	struct link_hello hello;
+	bool was_up; /* ever */
+	unsigned n_down; /* how often it went down or didn't come up */
+	char *down_why; /* the last reason that was said; NULL while it's up */
 	bool is_observed; /* what was in flight has been asked about since the link came up */
+	json_t *observing; /* claims of an `observed` that comes in several messages */
 	json_t *env; /* the environment every job gets */
 
 	struct run_job **jobs; /* all that matter, owned */

@@ -11,12 +11,12 @@ static uint32_t count(uint64_t bits)
 
 static uint32_t lowest(uint64_t bits)
 {
-	return (uint32_t)__builtin_ctzll(bits);
+	return bits ? (uint32_t)__builtin_ctzll(bits) : 0;
 }
 
 static uint64_t bit(uint32_t i)
 {
-	return UINT64_C(1) << i;
+	return UINT64_C(1) << (i & 63);
 }
 
 /* All cards that can be reached from `from` over links inside `cards`. */
@@ -195,7 +195,7 @@ static uint64_t choose_joined(const struct plan_state *s, size_t node, uint64_t 
 uint64_t place_choose(const struct plan_state *s, size_t node, uint64_t candidates, uint32_t k,
 	const int64_t *keys)
 {
-	uint8_t sorted[CARDS_MAX];
+	uint8_t sorted[CARDS_MAX] = {0};
 	uint64_t sure = 0, tied = 0;
 
 	if (k == 0 || count(candidates) < k)
@@ -242,7 +242,7 @@ static uint64_t node_candidates(const struct plan_state *s, size_t node, const s
 static int64_t score(const struct plan_state *s, size_t node, uint64_t candidates, uint32_t k,
 	const int64_t *keys)
 {
-	uint8_t sorted[CARDS_MAX];
+	uint8_t sorted[CARDS_MAX] = {0};
 	int64_t sum = 0;
 
 	sort_candidates(s, s->nodes[node].first, candidates, keys, sorted);
@@ -254,7 +254,7 @@ static int64_t score(const struct plan_state *s, size_t node, uint64_t candidate
 static struct place find_on_nodes(const struct plan_state *s, const struct plan_job *j)
 {
 	struct place best = {.node = -1};
-	int64_t need = job_need(s, j), best_score = 0, keys[CARDS_MAX];
+	int64_t need = job_need(s, j), best_score = 0, keys[CARDS_MAX] = {0};
 	uint64_t best_candidates = 0;
 
 	for (size_t i = 0; i < s->n_nodes; i++) {

@@ -1,5 +1,7 @@
 """Running out of memory and the retry: rows O, X13 to X16 (W10, W11)."""
-from harness import simjob, wait_for
+import pytest
+
+from harness import simjob, until, wait_for
 
 OOM = "echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB'; exit 1"
 
@@ -15,7 +17,7 @@ def test_O1_a_retry_with_a_quarter_more(world):
     assert "↻ job 1 hit CUDA OOM (attempt 1/2) — requeued with vram 2000 → 2500 MiB" in r.out
     assert "declared 2500 MiB/gpu" in r.out and "all 1 jobs done — 1 ok" in r.out
     assert world.events("oom")[0]["attempts"] == 1 and world.events("oom")[0]["next_vram"] == 2500
-    assert len(world.events("started")) == 2
+    assert len(world.events("bind")) == 2
 
 
 def test_O2_without_retries(world):
@@ -28,22 +30,35 @@ def test_O2_without_retries(world):
 def test_O3_another_failure_is_not_retried(world):
     world.jobs("[vram=2000 retries=3] echo no such thing; exit 7")
     world.finish(code=7)
-    assert world.events("done")[0]["status"] == "failed" and len(world.events("started")) == 1
+    assert world.events("done")[0]["status"] == "failed" and len(world.events("bind")) == 1
+
+
+def blocked(world, line):
+    """A run whose one job ran out of memory and can't start again: strangers came meanwhile. Returns them too."""
+    world.jobs(line)
+    r = world.run(sim="1x16000M")
+    r.sees("job 1 started")
+    f = world.foreign({0: 12000})
+    until(lambda: world.ask_json("run", "status", "--json")["cards"][0]["used_mib"] == 12000)
+    (world.dir / "go").touch()
+    r.sees(r"requeued with vram 3000 → 3750 MiB")
+    until(lambda: "needs 4262 MiB" in world.ask("run", "why", "1").out)
+    return r, f
+
+
+GOT = once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge").replace("touch $W/m;", f"touch $W/m; {wait_for('go')};")
 
 
 def test_O4_the_bump_survives_a_restart(world):
-    world.jobs("[vram=2000 retries=1] " + once("echo $GPUSTOW_JOB_VRAM_MIB >> $W/judge"), "[vram=23G] " + wait_for("go"))
-    # Its retry can't start while the second job has the card, so the scheduler ends in between.
-    r = world.run()
-    r.sees("hit CUDA OOM|job 2 started")
-    r.sees("job 1 hit CUDA OOM")
+    r, f = blocked(world, "[vram=3000 retries=1] " + GOT)
+    assert "vram→3750" in until(lambda: "vram→3750" in (b := world.board()) and b)
     r.kill(15).wait(143)
-    (world.dir / "go").touch()
-    world.finish()
-    assert "2500" in world.judge() or world.judge() == ["2500"]
+    f.end()
+    world.finish(sim="1x16000M")
+    assert world.judge() == ["got 3750"]
 
 
-def test_X13_words_of_an_earlier_attempt_do_not_count(world):
+def test_X13_W10_words_of_an_earlier_attempt_do_not_count(world):
     world.jobs("[vram=2000 retries=3] " + once("exit 5"))
     r = world.finish(code=5)
     assert "job 1 finished [EXIT 5]" in r.out and r.out.count("hit CUDA OOM") == 1
@@ -62,24 +77,24 @@ def test_W10_after_fresh_the_old_log_does_not_count(world):
     assert "hit CUDA OOM" not in r.out
 
 
-def test_X14_a_bump_is_capped_by_the_card(world):
+def test_X14_W11_a_bump_is_capped_by_the_card(world):
     world.jobs("[vram=20G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"))
     r = world.finish(sim="1x24000M")
     assert "requeued with vram 20480 → 23488 MiB" in r.out
     assert world.judge() == ["got 23488"] and "INFEASIBLE" not in r.out
 
 
-def test_X15_a_later_higher_edit_wins(world):
-    world.jobs("[vram=4G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"), "[vram=1G gpus=1] " + wait_for("go"))
-    r = world.run("--max-jobs", "1")
-    r.sees(r"requeued with vram 4096 → 5120 MiB")
-    r.kill(15).wait(143)
-    world.jobs("[vram=10G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"))
-    world.finish()
-    assert world.judge()[-1] == "got 10240"
+@pytest.mark.parametrize("edit, got", [(10000, 10000), (3200, 3750)])
+def test_X15_W11_a_later_higher_edit_wins(world, edit, got):
+    r, f = blocked(world, "[vram=3000 retries=1] " + GOT)
+    world.jobs(f"[vram={edit} retries=1] " + GOT)
+    until(lambda: f"needs {got + 512} MiB" in world.ask("run", "why", "1").out)
+    f.end()
+    r.wait()
+    assert world.judge() == [f"got {got}"]
 
 
-def test_X16_a_line_may_switch_retries_off(world):
+def test_X16_W11_a_line_may_switch_retries_off(world):
     world.jobs("[vram=2000 retries=0] " + OOM, "[vram=2000] " + once("true"))
     r = world.finish("--oom-retries", "1", code=1)
     assert r.out.count("hit CUDA OOM") == 1 and "job 2 hit CUDA OOM (attempt 1/2)" in r.out

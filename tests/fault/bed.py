@@ -204,6 +204,9 @@ class Bed:
         path = self.dir / "judge"
         return [tuple(line.split()) for line in path.read_text().splitlines()] if path.exists() else []
 
+    def count(self, word):
+        return sum(row[0] == word for row in self.judged())
+
     # --- the processes ---
 
     def start(self, *options, **env):
@@ -381,12 +384,12 @@ class Bed:
 
     def end_well(self, **how):
         """Everything is over: one more run starts nothing, claims are retired, nobody is left."""
-        before = len(self.judged())
+        before = self.count("start")
         self.run = None
         self.start(**how)
         wait_for(lambda: self.run.poll() is not None, 20, lambda: "the run that has nothing to do\n" + self.story())
         wrong = []
-        if len(self.judged()) != before:
+        if self.count("start") != before:
             wrong.append("a run after the end started something")
         claims = self.root / "claims"
         wait_for(lambda: not list(claims.glob("*/*/state")), 15,

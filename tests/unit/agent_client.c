@@ -30,24 +30,24 @@
 
 void test_agent_init(struct test_agent *t, const char *cards)
 {
-	char promise[96];
-
 	*t = (struct test_agent){0};
 	snprintf(t->dir, sizeof(t->dir), "/tmp/gpustow-test-XXXXXX");
 	assert_non_null(mkdtemp(t->dir));
 	snprintf(t->root, sizeof(t->root), "%s/root", t->dir);
 	snprintf(t->sim, sizeof(t->sim), "%s/sim", t->dir);
-	snprintf(promise, sizeof(promise), "%s/promise", t->dir);
+	snprintf(t->promise, sizeof(t->promise), "%s/promise", t->dir);
 	assert_int_equal(mkdir(t->sim, 0700), 0);
-	assert_int_equal(mkdir(promise, 0700), 0);
+	assert_int_equal(mkdir(t->promise, 0700), 0);
+	assert_int_equal(chmod(t->promise, 01777), 0);
+	assert_int_equal(chmod(t->dir, 0711), 0);
 	setenv("GPUSTOW_SIM", cards, 1);
 	setenv("GPUSTOW_SIM_DIR", t->sim, 1);
-	setenv("GPUSTOW_PROMISE_DIR", promise, 1);
+	setenv("GPUSTOW_PROMISE_DIR", t->promise, 1);
 }
 
 static void serve(const struct test_agent *t)
 {
-	static const struct agent_options options = {.idle_ms = 60000};
+	const struct agent_options options = {.idle_ms = 60000, .open_gpu = t->open_gpu};
 	static struct agent a;
 	struct err e = {0};
 	int r;
@@ -210,7 +210,8 @@ json_t *agent_client_expect(struct agent_client *c, const char *op, int64_t job)
 	if (!msg) {
 		char *there = json_dumps(c->kept, JSON_COMPACT);
 
-		print_message("# no \"%s\" of job %lld came; there are: %.2000s\n", op, (long long)job, there);
+		print_message("# no \"%s\" of job %lld came; there are: %.2000s\n", op,
+			(long long)job, there);
 		free(there);
 	}
 	assert_non_null(msg);
@@ -226,15 +227,18 @@ bool agent_client_is_closed(struct agent_client *c, int ms)
 	return c->has_end;
 }
 
-bool agent_client_hello(struct agent_client *c, const char *queue, int64_t incarnation, int64_t epoch, int64_t link)
+bool agent_client_hello(
+	struct agent_client *c, const char *queue, int64_t incarnation, int64_t epoch, int64_t link)
 {
-	json_t *msg = json_pack("{s:s, s:i, s:i, s:s}", "op", "hello", "protocol", WIRE_PROTOCOL, "build", 1, "who", "test");
+	json_t *msg = json_pack("{s:s, s:i, s:i, s:s}", "op", "hello", "protocol", WIRE_PROTOCOL,
+		"build", 1, "who", "test");
 	json_t *answer;
 
 	if (queue) {
 		json_object_set_new(msg, "queue", json_string(queue));
 		json_object_set_new(msg, "fence",
-			json_pack("[I, I, I]", (json_int_t)incarnation, (json_int_t)epoch, (json_int_t)link));
+			json_pack("[I, I, I]", (json_int_t)incarnation, (json_int_t)epoch,
+				(json_int_t)link));
 	}
 	agent_client_send(c, msg);
 	answer = agent_client_next(c, "hello", DEADLINE_MS);
@@ -245,8 +249,8 @@ bool agent_client_hello(struct agent_client *c, const char *queue, int64_t incar
 	return true;
 }
 
-json_t *agent_client_job(const struct test_agent *t, int64_t job, const char *token, const char *script, int card,
-	int64_t declared_mib)
+json_t *agent_client_job(const struct test_agent *t, int64_t job, const char *token,
+	const char *script, int card, int64_t declared_mib)
 {
 	char uuid[GPU_UUID_LEN], output[160];
 	json_t *cards = json_array();
@@ -254,18 +258,20 @@ json_t *agent_client_job(const struct test_agent *t, int64_t job, const char *to
 	snprintf(output, sizeof(output), "%s/job%lld.log", t->dir, (long long)job);
 	if (card >= 0) {
 		sim_uuid(t->sim, (uint32_t)card, uuid);
-		json_array_append_new(
-			cards, json_pack("{s:s, s:I}", "uuid", uuid, "declared_mib", (json_int_t)declared_mib));
+		json_array_append_new(cards, json_pack("{s:s, s:I}", "uuid", uuid, "declared_mib",
+						     (json_int_t)declared_mib));
 	}
-	return json_pack("{s:I, s:i, s:s, s:o, s:{s:i, s:i, s:f, s:b, s:b, s:i}, s:[s, s, s], s:[s], s:s, s:s, s:i, s:i, s:i}",
-		"job", (json_int_t)job, "attempt", 1, "token", token, "cards", cards, "policy", "margin_mib", 512,
-		"idle_threshold_mib", 200, "spike_buffer", 0.1, "high_water", 1, "exclusive", 0, "max_jobs_per_card", 0,
-		"argv", "/bin/sh", "-c", script, "env", "OWN=1", "cwd", t->dir, "output", output, "timeout_ms", 0,
-		"grace_ms", 2000, "umask", 18);
+	return json_pack(
+		"{s:I, s:i, s:s, s:o, s:{s:i, s:i, s:f, s:b, s:b, s:i}, s:[s, s, s], s:[s], s:s, s:s, s:i, s:i, s:i}",
+		"job", (json_int_t)job, "attempt", 1, "token", token, "cards", cards, "policy",
+		"margin_mib", 512, "idle_threshold_mib", 200, "spike_buffer", 0.1, "high_water", 1,
+		"exclusive", 0, "max_jobs_per_card", 0, "argv", "/bin/sh", "-c", script, "env",
+		"OWN=1", "cwd", t->dir, "output", output, "timeout_ms", 0, "grace_ms", 2000,
+		"umask", 18);
 }
 
 void agent_client_launch(struct agent_client *c, json_t *job)
 {
-	agent_client_send(c, json_pack("{s:s, s:s, s:[s], s:[o]}", "op", "launch", "root_id", c->root_id, "env",
-				     "PATH=/usr/bin:/bin", "jobs", job));
+	agent_client_send(c, json_pack("{s:s, s:s, s:[s], s:[o]}", "op", "launch", "root_id",
+				     c->root_id, "env", "PATH=/usr/bin:/bin", "jobs", job));
 }

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "agent/sampler.h"
 #include "base/buf.h"
 #include "core/attempt.h"
 
@@ -13,10 +14,12 @@
 #include <sys/types.h>
 
 struct test_agent {
-	char dir[64];  /* temporary, removed at the end */
+	char dir[64]; /* temporary, removed at the end */
 	char root[96]; /* the agent's */
-	char sim[96];  /* where simulated jobs say what they hold */
-	pid_t pid;     /* 0: none runs */
+	char sim[96]; /* where simulated jobs say what they hold */
+	char promise[96]; /* where agents say what they promised; open to all users */
+	sampler_open_fn *open_gpu; /* NULL: simulated cards */
+	pid_t pid; /* 0: none runs */
 };
 
 /* Makes the directories and sets GPUSTOW_SIM (`cards`), GPUSTOW_SIM_DIR and GPUSTOW_PROMISE_DIR. Starts nothing. */
@@ -41,7 +44,8 @@ void agent_client_close(struct agent_client *c);
 /* Takes the reference. */
 void agent_client_send(struct agent_client *c, json_t *msg);
 /* hello of a controller (queue not NULL) and its answer, which fills root_id. False when it was answered `stale`. */
-bool agent_client_hello(struct agent_client *c, const char *queue, int64_t incarnation, int64_t epoch, int64_t link);
+bool agent_client_hello(struct agent_client *c, const char *queue, int64_t incarnation,
+	int64_t epoch, int64_t link);
 /* The next message with that op, the others kept for later; NULL when none comes within ms. The caller's reference. */
 json_t *agent_client_next(struct agent_client *c, const char *op, int ms);
 /* The same, but for one job; fails the test when it doesn't come within 20 s. */
@@ -50,7 +54,7 @@ json_t *agent_client_expect(struct agent_client *c, const char *op, int64_t job)
 bool agent_client_is_closed(struct agent_client *c, int ms);
 
 /* A job for "launch": "/bin/sh -c script", on card `card` of the agent's (-1: none) with that much declared. */
-json_t *agent_client_job(const struct test_agent *t, int64_t job, const char *token, const char *script, int card,
-	int64_t declared_mib);
+json_t *agent_client_job(const struct test_agent *t, int64_t job, const char *token,
+	const char *script, int card, int64_t declared_mib);
 /* Launches one job. Takes the reference. */
 void agent_client_launch(struct agent_client *c, json_t *job);

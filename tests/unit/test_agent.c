@@ -8,6 +8,7 @@
 
 #include "agent_client.h"
 
+#include "agent/promise.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "core/sample.h"
@@ -29,8 +30,8 @@
 #define TOKEN_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define TOKEN_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 /* Says that it holds so many MiB of card 0, and stays. */
-#define HOLD(mib)                                                                                  \
-	"echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": " #mib                                \
+#define HOLD(mib) \
+	"echo \"{\\\"pid\\\": $$, \\\"usage\\\": {\\\"0\\\": " #mib \
 	"}}\" >$GPUSTOW_SIM_DIR/.$$; mv $GPUSTOW_SIM_DIR/.$$ $GPUSTOW_SIM_DIR/$$.json; echo up >>held; exec sleep 60"
 
 static struct test_agent t;
@@ -53,7 +54,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static json_t *launch(int64_t job, const char *token, const char *script, int card, int64_t mib, const char *answer)
+static json_t *launch(int64_t job, const char *token, const char *script, int card, int64_t mib,
+	const char *answer)
 {
 	agent_client_launch(&c, agent_client_job(&t, job, token, script, card, mib));
 	return agent_client_expect(&c, answer, job);
@@ -144,11 +146,27 @@ static struct sample take_sample(int64_t id)
 	return s;
 }
 
+/* Retired once the shim is gone; from then on only who names it hears of it. */
+static void wait_retired(int64_t job)
+{
+	for (int i = 0;; i++) {
+		json_t *msg = observe(NULL);
+		bool is_there = claim_of(msg, job) != NULL;
+
+		json_decref(msg);
+		if (!is_there)
+			return;
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+}
+
 static void launch_and_retire(void **state)
 {
 	json_t *msg, *end;
 
-	json_decref(launch(1, TOKEN_A, "echo x >>ran; echo $GPUSTOW_MARK $OWN >>mark; exit 3", 0, 1000, "claimed"));
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; echo $GPUSTOW_MARK $OWN >>mark; exit 3", 0,
+		1000, "claimed"));
 	msg = agent_client_expect(&c, "ended", 1);
 	end = json_object_get(msg, "end");
 	assert_string_equal(text(end, "how"), "exit");
@@ -160,16 +178,9 @@ static void launch_and_retire(void **state)
 	assert_int_equal(lines("ran"), 1);
 
 	agent_client_send(&c, json_pack("{s:s, s:[[i, i]]}", "op", "ack", "jobs", 1, 1));
-	for (int i = 0;; i++) {
-		/* Retired once the shim is gone; from then on only who names it hears of it. */
-		msg = observe(NULL);
-		end = claim_of(msg, 1);
-		json_decref(msg);
-		if (!end)
-			break;
-		assert_true(i < 2000);
-		poll(NULL, 0, 5);
-	}
+	wait_retired(1);
+	/* Its end was told once. */
+	assert_null(agent_client_next(&c, "ended", 0));
 	msg = observe(json_pack("[[i, i], [i, i]]", 1, 1, 9, 1));
 	assert_true(json_is_true(json_object_get(claim_of(msg, 1), "retired")));
 	assert_int_equal(number(json_object_get(claim_of(msg, 1), "end"), "code"), 3);
@@ -197,8 +208,8 @@ static void starts_once(void **state)
 	msg = launch(1, TOKEN_B, "echo x >>ran", 0, 1000, "conflict");
 	assert_string_equal(text(msg, "token"), TOKEN_A);
 	json_decref(msg);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1, "attempt", 1, "reason",
-				     "cancel", "grace_ms", 2000));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 2000));
 	msg = agent_client_expect(&c, "stopping", 1);
 	assert_string_equal(text(msg, "state"), "started");
 	json_decref(msg);
@@ -207,8 +218,8 @@ static void starts_once(void **state)
 	assert_string_equal(text(json_object_get(msg, "end"), "reason"), "cancel");
 	json_decref(msg);
 	assert_int_equal(lines("ran"), 1);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 77, "attempt", 1, "reason",
-				     "cancel", "grace_ms", 0));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 77,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 0));
 	expect("none", 77);
 }
 
@@ -278,7 +289,8 @@ static void refused_with_figures(void **state)
 	assert_string_equal(text(msg, "reason"), "busy");
 	json_decref(msg);
 	msg = agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", 0, 100);
-	json_object_set_new(json_array_get(json_object_get(msg, "cards"), 0), "uuid", json_string("GPU-none"));
+	json_object_set_new(
+		json_array_get(json_object_get(msg, "cards"), 0), "uuid", json_string("GPU-none"));
 	agent_client_launch(&c, msg);
 	msg = agent_client_expect(&c, "refused", 4);
 	assert_string_equal(text(msg, "reason"), "card");
@@ -292,14 +304,29 @@ static void refused_with_figures(void **state)
 	assert_int_equal(lines("ran"), 0);
 }
 
+/* What a job took since the last sample counts, however young that sample is. */
+static void a_start_makes_the_sample_old(void **state)
+{
+	json_t *msg;
+
+	json_decref(launch(1, TOKEN_A, HOLD(20000), 0, 1000, "claimed"));
+	wait_lines("held", 1);
+	msg = launch(2, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+	assert_string_equal(text(msg, "reason"), "memory");
+	assert_int_equal(number(msg, "budget_mib"), 22000);
+	json_decref(msg);
+	assert_int_equal(lines("ran"), 0);
+}
+
 static void a_batch_counts_its_own(void **state)
 {
 	json_t *jobs = json_array();
 
 	for (int i = 1; i <= 3; i++)
-		json_array_append_new(jobs, agent_client_job(&t, i, TOKEN_A, "exec sleep 60", 0, 10000));
-	agent_client_send(&c, json_pack("{s:s, s:s, s:[s], s:o}", "op", "launch", "root_id", c.root_id, "env",
-				     "PATH=/usr/bin:/bin", "jobs", jobs));
+		json_array_append_new(
+			jobs, agent_client_job(&t, i, TOKEN_A, "exec sleep 60", 0, 10000));
+	agent_client_send(&c, json_pack("{s:s, s:s, s:[s], s:o}", "op", "launch", "root_id",
+				      c.root_id, "env", "PATH=/usr/bin:/bin", "jobs", jobs));
 	expect("claimed", 1);
 	expect("claimed", 2);
 	expect("refused", 3);
@@ -308,13 +335,178 @@ static void a_batch_counts_its_own(void **state)
 	json_array_append_new(jobs, agent_client_job(&t, 4, TOKEN_A, "echo x >>ran", -1, 0));
 	json_array_append_new(jobs, agent_client_job(&t, 5, TOKEN_A, "echo x >>ran", -1, 0));
 	json_object_del(json_array_get(jobs, 1), "cwd");
-	agent_client_send(&c, json_pack("{s:s, s:s, s:o}", "op", "launch", "root_id", c.root_id, "jobs", jobs));
+	agent_client_send(&c,
+		json_pack("{s:s, s:s, s:o}", "op", "launch", "root_id", c.root_id, "jobs", jobs));
 	json_decref(agent_client_expect(&c, "error", 0));
-	agent_client_send(&c, json_pack("{s:s, s:s, s:[o]}", "op", "launch", "root_id", QUEUE, "jobs",
-				     agent_client_job(&t, 6, TOKEN_A, "echo x >>ran", -1, 0)));
+	agent_client_send(
+		&c, json_pack("{s:s, s:s, s:[o]}", "op", "launch", "root_id", QUEUE, "jobs",
+			    agent_client_job(&t, 6, TOKEN_A, "echo x >>ran", -1, 0)));
 	expect("other-root", 6);
 	json_decref(observe(NULL));
 	assert_int_equal(lines("ran"), 0);
+}
+
+/* Jobs that a test left running are its descendants: nothing of it may outlive it. */
+static int end_descendants(void **state)
+{
+	for (int i = 0; i < 50; i++) {
+		struct proc_table table;
+		size_t found[256], n;
+
+		assert_int_equal(proc_table_read(&table), 0);
+		n = proc_table_tree(&table, getpid(), 0, found, 256);
+		for (size_t k = 0; k < n; k++)
+			kill(table.rows[found[k]].pid, SIGKILL);
+		proc_table_done(&table);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (!n)
+			break;
+		poll(NULL, 0, 10);
+	}
+	return 0;
+}
+
+/* Another user's agent: promises on card 0 until it's ended. */
+static pid_t start_other_user(uid_t uid, int64_t mib, bool is_tentative)
+{
+	struct promise_row row = {.mib = mib, .is_tentative = is_tentative};
+	int fds[2];
+	char byte;
+	pid_t pid;
+
+	sim_uuid(t.sim, 0, row.uuid);
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	if (!pid) {
+		struct promise *p;
+
+		if (setgid(uid) || setuid(uid))
+			_exit(1);
+		p = promise_new(t.promise);
+		if (promise_publish(p, &row, 1, NULL) || write(fds[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	close(fds[1]);
+	assert_int_equal(read(fds[0], &byte, 1), 1);
+	close(fds[0]);
+	return pid;
+}
+
+static void end_other_user(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void other_users_promises(void **state)
+{
+	int64_t begun = clock_boot_ms();
+	json_t *msg;
+	pid_t pid;
+
+	if (getuid()) {
+		print_message("# skipped: needs root\n");
+		skip();
+	}
+	pid = start_other_user(12345, 20000, false);
+	msg = launch(1, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+	assert_string_equal(text(msg, "reason"), "promise");
+	assert_int_equal(number(msg, "promised_mib"), 20000);
+	assert_non_null(strstr(text(msg, "text"), "12345"));
+	assert_true(clock_boot_ms() - begun < 2000);
+	json_decref(msg);
+	end_other_user(pid);
+	/* One who asks at the same moment and comes after us: we look again until he has gone. */
+	pid = start_other_user(12345, 20000, true);
+	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", 0, 10000));
+	assert_null(agent_client_next(&c, "refused", 300));
+	end_other_user(pid);
+	expect("claimed", 2);
+	expect("ended", 2);
+	/* Or until two seconds are over. */
+	pid = start_other_user(12345, 20000, true);
+	begun = clock_boot_ms();
+	msg = launch(3, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+	assert_string_equal(text(msg, "reason"), "promise");
+	assert_true(clock_boot_ms() - begun >= 1900);
+	json_decref(msg);
+	end_other_user(pid);
+	assert_int_equal(lines("ran"), 1);
+}
+
+static int hang(struct gpu_backend **ret, struct err *e)
+{
+	while (!pause() || errno)
+		;
+	return -EIO;
+}
+
+/* A hung driver hangs no answer, and no CPU job. */
+static void hung_driver(void **state)
+{
+	struct sample s;
+	json_t *msg;
+
+	test_agent_end(&t, SIGKILL);
+	t.open_gpu = hang;
+	test_agent_start(&t);
+	reconnect();
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	agent_client_launch(&c, agent_client_job(&t, 1, TOKEN_A, "echo x >>ran", 0, 1000));
+	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", -1, 0));
+	msg = agent_client_expect(&c, "refused", 1);
+	assert_string_equal(text(msg, "reason"), "driver");
+	json_decref(msg);
+	expect("ended", 2);
+	assert_int_equal(lines("ran"), 1);
+	msg = agent_client_expect(&c, "sample", 0);
+	assert_int_equal(sample_decode(msg, &s, NULL), 0);
+	assert_non_null(strstr(s.snap.error, "driver"));
+	sample_done(&s);
+	json_decref(msg);
+}
+
+/* After a reboot nothing of before runs any more, and what wasn't on record as ended is said to have gone with it. */
+static void rebooted(void **state)
+{
+	json_t *msg, *end;
+
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
+	wait_lines("ran", 1);
+	kill(t.pid, SIGKILL);
+	t.pid = 0;
+	end_descendants(state);
+	setenv("GPUSTOW_TEST_BOOT_ID", "11111111-2222-3333-4444-555555555555", 1);
+	test_agent_start(&t);
+	unsetenv("GPUSTOW_TEST_BOOT_ID");
+	reconnect();
+	msg = observe(NULL);
+	end = json_object_get(claim_of(msg, 1), "end");
+	assert_string_equal(text(end, "how"), "rebooted");
+	json_decref(msg);
+	json_decref(launch(1, TOKEN_A, "echo x >>ran", 0, 1000, "claimed"));
+	expect("ended", 1);
+	assert_int_equal(lines("ran"), 1);
+}
+
+/* What is about to start isn't called absent: absence binds. */
+static void observe_waits_for_the_launch(void **state)
+{
+	json_t *msg;
+
+	agent_client_launch(&c, agent_client_job(&t, 1, TOKEN_A, "exec sleep 60", 0, 1000));
+	msg = observe(json_pack("[[i, i]]", 1, 1));
+	assert_non_null(claim_of(msg, 1));
+	json_decref(msg);
+	/* A stop that overtakes nothing: it finds the claim. */
+	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "exec sleep 60", 1, 1000));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 2000));
+	expect("stopping", 2);
+	expect("ended", 2);
 }
 
 static void agent_killed(void **state)
@@ -322,7 +514,9 @@ static void agent_killed(void **state)
 	json_t *msg, *claim;
 	int64_t pid;
 
-	json_decref(launch(1, TOKEN_A, "echo x >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 7", 0, 1000, "claimed"));
+	json_decref(
+		launch(1, TOKEN_A, "echo x >>ran; while [ ! -e go ]; do sleep 0.02; done; exit 7",
+			0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 1);
 	pid = number(msg, "pid");
 	json_decref(msg);
@@ -379,7 +573,8 @@ static void shim_killed(void **state)
 	pid_t pid, shim;
 	char go[160];
 
-	json_decref(launch(1, TOKEN_A, "echo x >>up; while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
+	json_decref(launch(1, TOKEN_A,
+		"echo x >>up; while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
 	msg = agent_client_expect(&c, "started", 1);
 	pid = (pid_t)number(msg, "pid");
 	json_decref(msg);
@@ -408,8 +603,8 @@ static void shim_killed(void **state)
 	json_decref(msg);
 	wait_lines("ran", 1);
 	kill(parent_of(pid), SIGKILL);
-	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2, "attempt", 1, "reason",
-				     "shutdown", "grace_ms", 2000));
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2,
+				      "attempt", 1, "reason", "shutdown", "grace_ms", 2000));
 	msg = agent_client_expect(&c, "ended", 2);
 	assert_string_equal(text(json_object_get(msg, "end"), "how"), "stopped");
 	json_decref(msg);
@@ -439,6 +634,11 @@ static void leftovers_keep_the_claim(void **state)
 	assert_int_equal(number(msg, "budget_mib"), 3000);
 	assert_int_equal(number(msg, "foreign_mib"), 0);
 	json_decref(msg);
+	/* A later one is acknowledged and retired; the first, acknowledged before it, has to stay. */
+	json_decref(launch(3, TOKEN_A, "true", 1, 1000, "claimed"));
+	expect("ended", 3);
+	agent_client_send(&c, json_pack("{s:s, s:[[i, i]]}", "op", "ack", "jobs", 3, 1));
+	wait_retired(3);
 	msg = observe(NULL);
 	assert_non_null(claim_of(msg, 1));
 	json_decref(msg);
@@ -448,17 +648,7 @@ static void leftovers_keep_the_claim(void **state)
 	assert_int_equal(fd_read_file_at(AT_FDCWD, left, &b, 100), 0);
 	kill((pid_t)strtol(buf_str(&b), NULL, 10), SIGKILL);
 	buf_done(&b);
-	for (int i = 0;; i++) {
-		json_t *claim;
-
-		msg = observe(NULL);
-		claim = claim_of(msg, 1);
-		json_decref(msg);
-		if (!claim)
-			break;
-		assert_true(i < 2000);
-		poll(NULL, 0, 10);
-	}
+	wait_retired(1);
 }
 
 static void watching(void **state)
@@ -486,6 +676,51 @@ static void watching(void **state)
 	assert_true(agent_client_is_closed(&w, 10000));
 	agent_client_close(&w);
 	json_decref(observe(NULL));
+}
+
+/* Who watches with details gets them, beside one who doesn't; and a job is admitted by lists that were read for it. */
+static void watching_details(void **state)
+{
+	struct agent_client w, d;
+	struct sample s;
+	json_t *msg;
+
+	agent_client_connect(&w, &t);
+	agent_client_connect(&d, &t);
+	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
+	assert_true(agent_client_hello(&d, NULL, 0, 0, 0));
+	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
+	for (int i = 0; i < 4; i++) {
+		msg = agent_client_expect(&w, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_false(s.with_details || s.has_host);
+		assert_int_equal(s.snap.cards[0].m[METRIC_PCIE_GEN].state, VALUE_NOT_ASKED);
+		sample_done(&s);
+		json_decref(msg);
+		msg = agent_client_expect(&d, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details && s.has_host);
+		assert_true(s.host.mem_total_mib.v > 0 && s.host.cores > 0);
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_PCIE_GEN]));
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_TEMP]));
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&w);
+	/* Only those who look are left: jobs are admitted all the same. */
+	json_decref(launch(1, TOKEN_A, "exit 0", 0, 1000, "claimed"));
+	expect("ended", 1);
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 9, "details", 1));
+	for (bool found = false; !found;) {
+		msg = agent_client_expect(&d, "sample", 0);
+		found = json_object_get(msg, "id") != NULL;
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details);
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&d);
 }
 
 static void yields_upward_only(void **state)
@@ -518,32 +753,14 @@ static void leaves_without_its_socket(void **state)
 
 	snprintf(path, sizeof(path), "%s/agent.sock", t.root);
 	assert_int_equal(unlink(path), 0);
+	/* Another file under that name is somebody else's, and stays. */
+	close(open(path, O_WRONLY | O_CREAT, 0600));
 	assert_int_equal(waitpid(t.pid, &status, 0), t.pid);
 	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+	assert_int_equal(access(path, F_OK), 0);
 	test_agent_start(&t);
 	reconnect();
 	json_decref(observe(NULL));
-}
-
-/* Jobs that a test left running are its descendants: nothing of it may outlive it. */
-static int end_descendants(void **state)
-{
-	for (int i = 0; i < 50; i++) {
-		struct proc_table table;
-		size_t found[256], n;
-
-		assert_int_equal(proc_table_read(&table), 0);
-		n = proc_table_tree(&table, getpid(), 0, found, 256);
-		for (size_t k = 0; k < n; k++)
-			kill(table.rows[found[k]].pid, SIGKILL);
-		proc_table_done(&table);
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			;
-		if (!n)
-			break;
-		poll(NULL, 0, 10);
-	}
-	return 0;
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down_all)
@@ -554,6 +771,92 @@ static int tear_down_all(void **state)
 	return end_descendants(state);
 }
 
+/* ---- the driver is let go of ---- */
+
+/* Processes below the agent that call themselves a sampler. */
+static size_t samplers(void)
+{
+	struct proc_table table;
+	size_t n = 0;
+
+	assert_int_equal(proc_table_read(&table), 0);
+	for (size_t i = 0; i < table.n; i++)
+		n += table.rows[i].ppid == t.pid && !strcmp(table.rows[i].comm, "gpustow-sampler") &&
+		     table.rows[i].state != 'Z';
+	proc_table_done(&table);
+	return n;
+}
+
+static void ask_sample(struct agent_client *who, bool has_error)
+{
+	json_t *msg;
+
+	agent_client_send(who, json_pack("{s:s, s:i}", "op", "sample", "id", 9));
+	msg = agent_client_next(who, "sample", 20000);
+	assert_non_null(msg);
+	assert_int_equal(strlen(text(msg, "error")) > 0, has_error);
+	json_decref(msg);
+}
+
+static void release_and_resume(void **state)
+{
+	ask_sample(&c, false);
+	assert_int_equal(samplers(), 1);
+	agent_client_send(&c, json_pack("{s:s}", "op", "release"));
+	expect("released", 0);
+	assert_int_equal(samplers(), 0);
+	/* Who asks hears why, and nobody opens the driver. */
+	ask_sample(&c, true);
+	assert_int_equal(samplers(), 0);
+	json_decref(launch(1, TOKEN_A, "exit 0", 0, 100, "refused"));
+	agent_client_send(&c, json_pack("{s:s}", "op", "resume"));
+	expect("resumed", 0);
+	ask_sample(&c, false);
+	assert_int_equal(samplers(), 1);
+	json_decref(launch(2, TOKEN_B, "exit 0", 0, 100, "claimed"));
+}
+
+static void release_ends_with_its_link(void **state)
+{
+	struct agent_client other;
+
+	agent_client_connect(&other, &t);
+	assert_true(agent_client_hello(&other, NULL, 0, 0, 0));
+	agent_client_send(&other, json_pack("{s:s}", "op", "release"));
+	json_decref(agent_client_expect(&other, "released", 0));
+	ask_sample(&c, true);
+	agent_client_close(&other);
+	for (int64_t until = clock_boot_ms() + 20000;;) {
+		json_t *msg;
+		bool is_well;
+
+		agent_client_send(&c, json_pack("{s:s, s:i}", "op", "sample", "id", 9));
+		msg = agent_client_next(&c, "sample", 20000);
+		assert_non_null(msg);
+		is_well = !strlen(text(msg, "error"));
+		json_decref(msg);
+		if (is_well)
+			break;
+		assert_true(clock_boot_ms() < until);
+	}
+}
+
+static void release_waits_for_nobodys_job(void **state)
+{
+	json_t *msg;
+
+	json_decref(launch(1, TOKEN_A, HOLD(500), 0, 500, "started"));
+	agent_client_send(&c, json_pack("{s:s}", "op", "release"));
+	msg = agent_client_expect(&c, "held-by", 0);
+	assert_int_equal(number(json_array_get(json_object_get(msg, "jobs"), 0), "job"), 1);
+	json_decref(msg);
+	ask_sample(&c, false);
+	agent_client_send(&c, json_pack("{s:s, s:b}", "op", "release", "force", 1));
+	expect("released", 0);
+	agent_client_send(&c, json_pack("{s:s}", "op", "resume"));
+	expect("resumed", 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -561,13 +864,22 @@ int main(void)
 		TEST(starts_once),
 		TEST(fences),
 		TEST(refused_with_figures),
+		TEST(a_start_makes_the_sample_old),
 		TEST(a_batch_counts_its_own),
+		TEST(other_users_promises),
+		TEST(hung_driver),
+		TEST(rebooted),
+		TEST(observe_waits_for_the_launch),
 		TEST(agent_killed),
 		TEST(shim_killed),
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
+		TEST(watching_details),
 		TEST(yields_upward_only),
 		TEST(leaves_without_its_socket),
+		TEST(release_and_resume),
+		TEST(release_ends_with_its_link),
+		TEST(release_waits_for_nobodys_job),
 	};
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,35 +57,51 @@ static void find_file(const char *prefix, char ret[128])
 	assert_true(ret[0]);
 }
 
+/* In the child: the file it holds, by its descriptors; what it inherited has lower ones. */
+static void own_file(char ret[128])
+{
+	char path[64];
+
+	memset(ret, 0, 128);
+	for (int fd = 63; fd > 2; fd--) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		memset(ret, 0, 128);
+		if (readlink(path, ret, 127) > 0 && strstr(ret, "/.gpustow-"))
+			return;
+	}
+}
+
 static struct other start(uid_t uid, int64_t mib, bool is_tentative)
 {
 	struct promise_row row = {.uuid = "GPU-x", .mib = mib, .is_tentative = is_tentative};
 	struct other o;
-	char prefix[40], byte;
 	int fds[2];
 
 	assert_int_equal(pipe(fds), 0);
 	o.pid = fork();
 	if (!o.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		struct promise *p;
 
 		if (uid != getuid() && (setgid(uid) || setuid(uid)))
 			_exit(2);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		p = promise_new(dir);
 		/* Both slots get used, and the newer one counts. */
 		row.mib = 1;
 		promise_publish(p, &row, 1, NULL);
 		row.mib = mib;
-		if (promise_publish(p, &row, 1, NULL) || write(fds[1], "x", 1) != 1)
+		if (promise_publish(p, &row, 1, NULL))
+			_exit(1);
+		own_file(o.file);
+		if (write(fds[1], o.file, sizeof(o.file)) != sizeof(o.file))
 			_exit(1);
 		for (;;)
 			pause();
 	}
 	close(fds[1]);
-	assert_int_equal(read(fds[0], &byte, 1), 1);
+	assert_int_equal(read(fds[0], o.file, sizeof(o.file)), sizeof(o.file));
 	close(fds[0]);
-	snprintf(prefix, sizeof(prefix), ".gpustow-%u-", (unsigned)uid);
-	find_file(prefix, o.file);
 	return o;
 }
 
@@ -178,6 +195,7 @@ static void copy_as(const struct other *o, const char *name, uid_t owner)
 	close(to);
 	/* Held by a child, so that a lock is there and the copy is only refused for what it is. */
 	if (!fork()) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		to = open(path, O_RDWR);
 		if (fcntl(to, F_SETLK, &fl))
 			_exit(1);

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "run/row.h"
+#include "base/row.h"
 #include "run/view.h"
 
 #define NOW 1781662617000 /* 2026-06-17 02:16:57 UTC */

@@ -22,7 +22,8 @@ static void put_raw(struct buf *b, uint32_t n, char kind, const char *bytes, siz
 static void split_at_every_byte(void **state)
 {
 	struct buf whole = {0};
-	json_t *a = json_pack("{s:s, s:i}", "op", "ping", "n", 1), *b = json_pack("{s:s}", "op", "\xc3\xa9");
+	json_t *a = json_pack("{s:s, s:i}", "op", "ping", "n", 1),
+	       *b = json_pack("{s:s}", "op", "\xc3\xa9");
 
 	assert_int_equal(wire_put_json(&whole, a, NULL), 0);
 	assert_int_equal(wire_put_json(&whole, b, NULL), 0);

@@ -1,0 +1,278 @@
+"""
+Side-by-side measurements: python3 bench/run.py BUILD_DIR [NAME...], a release build. Everything that is compared is
+measured in the same run, in turn, on the same file system, and the median of the rounds counts.
+"""
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+rows = []
+
+
+def report(name, figure, asked, is_met, unit="", note=""):
+    """One row of the table. asked None: for information."""
+    verdict = "" if asked is None else "met" if is_met else "NOT met"
+    rows.append(verdict != "NOT met")
+    limit = "" if asked is None else f"<= {asked:g}{unit}"
+    print(f"{name:<58} {figure:>9.3g}{unit:<4} {limit:>10} {verdict:<8} {note}", flush=True)
+
+
+def at_most(name, figure, asked, unit="", note=""):
+    report(name, figure, asked, figure <= asked, unit, note)
+
+
+def told(name, figure, unit="", note=""):
+    report(name, figure, None, True, unit, note)
+
+
+def cpu_s(pid, children=False):
+    """utime + stime of a process (of its ended and awaited children), in seconds. Whole ticks: for sums over many jobs."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    at = 13 if children else 11
+    return (int(fields[at]) + int(fields[at + 1])) / TICK
+
+
+def exact_cpu_s(pid):
+    """CPU of the main thread in nanoseconds, as seconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def children_of(pid):
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+class Bed:
+    """One directory with its own agent, cards and log directory."""
+
+    def __init__(self, top, program, cards):
+        self.dir = Path(tempfile.mkdtemp(prefix="bed-", dir=top))
+        (self.dir / "sim").mkdir()
+        self.program, self.cards, self.agent = program, cards, None
+        self.env = {**os.environ, "GPUSTOW_AGENT_ROOT": str(self.dir / "root"), "GPUSTOW_SIM_DIR": str(self.dir / "sim"),
+                    "GPUSTOW_PROMISE_DIR": str(self.dir), "HOME": str(self.dir), "XDG_CACHE_HOME": str(Path(top) / "cache")}
+        for name in ("GPUSTOW_AGENT", "GPUSTOW_SIM"):
+            self.env.pop(name, None)
+
+    def start(self, lines, *options):
+        (self.dir / "jobs.txt").write_text("".join(line + "\n" for line in lines))
+        return subprocess.Popen([self.program, "run", "--sim", self.cards, "--log-dir", str(self.dir / "logs"), *options,
+                                 str(self.dir / "jobs.txt")], cwd=self.dir, env=self.env, stdin=subprocess.DEVNULL,
+                                stdout=open(self.dir / "said", "wb"), stderr=subprocess.STDOUT)
+
+    def find_agent(self):
+        """The agent is who holds the root's lock."""
+        lock = next((self.dir / "root").glob("sim-*/agent.lock"), None)
+        inode = os.stat(lock).st_ino if lock else -1
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "POSIX" in fields and fields[-3].endswith(f":{inode}"):
+                return int(fields[-4])
+        return None
+
+    def done(self):
+        agent = self.find_agent()
+        if agent:
+            os.kill(agent, 15)
+            end = time.monotonic() + 10
+            # A container's first process may leave it a zombie.
+            while self.find_agent() and time.monotonic() < end:
+                time.sleep(0.02)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def through_gpustow(top, program, lines):
+    """One whole run, the agent's start included. Wall, CPU of run, agent, sampler, and what the agent's children used."""
+    bed = Bed(top, program, "4")
+    began = time.monotonic()
+    run = bed.start(lines)
+    _, status, usage = os.wait4(run.pid, 0)
+    wall = time.monotonic() - began
+    run.returncode = os.waitstatus_to_exitcode(status)
+    agent = bed.find_agent()
+    said = (bed.dir / "said").read_text()
+    if run.returncode or f"{len(lines)} ok" not in said or agent is None:
+        sys.exit(f"bench: the run failed ({run.returncode}):\n{said[-2000:]}")
+    cpu = {"run": usage.ru_utime + usage.ru_stime, "agent": cpu_s(agent), "children": cpu_s(agent, children=True),
+           "sampler": sum(cpu_s(pid) for pid in children_of(agent))}
+    bed.done()
+    return wall, cpu
+
+
+def through_xargs(n):
+    text = "".join(f"{i}\n" for i in range(n))
+    began = time.monotonic()
+    subprocess.run(["xargs", "-P4", "-n1", "sh", "-c", "true"], input=text.encode(), check=True)
+    return time.monotonic() - began
+
+
+def through_yardstick(top, build, n):
+    path = tempfile.mkdtemp(prefix="yardstick-", dir=top)
+    began = time.monotonic()
+    subprocess.run([build / "bench" / "yardstick", "jobs", path, str(n), "4"], check=True)
+    wall = time.monotonic() - began
+    shutil.rmtree(path)
+    return wall
+
+
+def jobs(top, build, program):
+    for n, rounds in ((200, 7), (2000, 3)):
+        kinds = {"declared 1G": [f"[vram=1G] true # {i}" for i in range(n)],
+                 "undeclared": [f"true # {i}" for i in range(n)]}
+        wall = {name: [] for name in (*kinds, "xargs", "yardstick")}
+        cpu = {name: [] for name in kinds}
+        for _ in range(rounds):
+            wall["xargs"].append(through_xargs(n))
+            wall["yardstick"].append(through_yardstick(top, build, n))
+            for name, lines in kinds.items():
+                seconds, used = through_gpustow(top, program, lines)
+                wall[name].append(seconds)
+                cpu[name].append(used)
+        median = {name: statistics.median(values) for name, values in wall.items()}
+        for name in ("xargs", "yardstick"):
+            told(f"{n} true: {name}, wall", median[name], " s", spread(wall[name]))
+        for name in kinds:
+            told(f"{n} true, {name}: wall", median[name], " s", spread(wall[name]))
+            at_most(f"{n} true, {name}: times xargs -P4", median[name] / median["xargs"], 1.5)
+            at_most(f"{n} true, {name}: times forked shim + claim + end", median[name] / median["yardstick"], 1.15)
+            both = statistics.median((c["run"] + c["agent"] + c["sampler"]) / n * 1000 for c in cpu[name])
+            parts = {part: statistics.median(c[part] for c in cpu[name]) / n * 1000 for part in cpu[name][0]}
+            at_most(f"{n} true, {name}: CPU of run and agent, a job", both, 2, " ms",
+                    f"run {parts['run']:.2f}, agent {parts['agent']:.2f}, sampler {parts['sampler']:.2f}")
+            told(f"{n} true, {name}: CPU of shims and jobs, a job", parts["children"], " ms")
+
+
+def spread(values):
+    return f"[{min(values):.3g} to {max(values):.3g}], {len(values)} rounds"
+
+
+def memory_kib(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+    return rss, int(re.search(r"\nPss:\s+(\d+)", rollup)[1]), int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+
+
+def cpu_of_polls(pid, poll, seconds):
+    """CPU for each poll in ms, over seven stretches."""
+    each = []
+    for _ in range(7):
+        before, at = exact_cpu_s(pid), time.monotonic()
+        time.sleep(seconds)
+        each.append((exact_cpu_s(pid) - before) / ((time.monotonic() - at) / poll) * 1000)
+    return each
+
+
+def blocked(top, build, program):
+    """The status board is written once a second at most: so both a fast pace and one at which every poll writes it."""
+    for poll in (0.1, 1.0):
+        blocked_at(top, program, poll)
+
+
+def blocked_at(top, program, poll):
+    """Four cards are taken, 10,000 lines wait. CPU of the run alone, over many polls."""
+    bed = Bed(top, program, "4")
+    lines = [f"[vram=20G] sleep 600 # {i}" for i in range(4)] + [f"[vram=20G] true # {i}" for i in range(10000)]
+    began = time.monotonic()
+    run = bed.start(lines, "--poll", str(poll))
+    try:
+        while (bed.dir / "said").read_text().count("started on") < 4:
+            if run.poll() is not None or time.monotonic() - began > 60:
+                sys.exit("bench: four jobs did not start:\n" + (bed.dir / "said").read_text()[-2000:])
+            time.sleep(0.02)
+        told("10,000 lines: until four jobs run", time.monotonic() - began, " s")
+        time.sleep(2)
+        agent = bed.find_agent()
+        agent_before, polls = exact_cpu_s(agent), 14 / poll
+        each = cpu_of_polls(run.pid, poll, 2)
+        at_most(f"10,000 blocked lines: CPU of run, a poll of {poll} s", statistics.median(each), 3, " ms", spread(each))
+        told("10,000 blocked lines: CPU of agent, a poll", (exact_cpu_s(agent) - agent_before) / polls * 1000, " ms")
+        rss, pss, high = memory_kib(run.pid)
+        at_most("10,000 blocked lines: memory of run, RSS", rss / 1024, 10, " MiB", f"PSS {pss / 1024:.1f}, at most {high / 1024:.1f}")
+        rss, pss, high = memory_kib(agent)
+        told("10,000 blocked lines: memory of agent, RSS", rss / 1024, " MiB", f"PSS {pss / 1024:.1f}")
+    finally:
+        run.terminate()
+        try:
+            run.wait(30)
+        except subprocess.TimeoutExpired:
+            run.kill()
+        bed.done()
+
+
+def version(top, build, program):
+    text = subprocess.run([build / "bench" / "yardstick", "spawn", "400", build / "bench" / "empty", "--", program, "--version"],
+                          check=True, capture_output=True, text=True).stdout
+    empty, ours = json.loads(text)["a"], json.loads(text)["b"]
+    at_most("gpustow --version: times an empty C program", ours["median_us"] / empty["median_us"], 1.25, "",
+            f"{ours['median_us']:.0f} us and {empty['median_us']:.0f} us, 400 rounds in turn")
+    at_most("gpustow --version: minor page faults", ours["faults"], 90, "", f"empty program: {empty['faults']}")
+    if shutil.which("valgrind"):
+        for name, command in (("an empty C program", [build / "bench" / "empty"]), ("gpustow --version", [program, "--version"])):
+            said = subprocess.run(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *map(str, command)],
+                                  capture_output=True, text=True).stderr
+            counted = re.search(r"Collected\s*:\s*(\d+)", said)
+            if counted:
+                told(f"{name}: instructions", int(counted[1]) / 1000, " k")
+    else:
+        print("valgrind isn't here: no instruction counts")
+
+
+def plan(top, build, program):
+    said = subprocess.run([build / "bench" / "bench_plan"], check=True, capture_output=True, text=True).stdout
+    for name, median in re.findall(r"^(.+?)\s+median\s+([\d.]+) ms", said, re.M):
+        at_most(f"plan, 10,000 pending, 64 x 8 cards: {name.strip()}", float(median), 10, " ms", "CPU time")
+
+
+def python_gpusched(top, build, program):
+    python = next((p for p in ("/usr/bin/python3", sys.executable)
+                   if subprocess.run([p, "-c", "import gpusched"], capture_output=True).returncode == 0), None)
+    if not python:
+        print("Python's gpusched isn't on this machine: not measured")
+        return
+    n = 200
+    path = Path(tempfile.mkdtemp(dir=top))
+    (path / "jobs.txt").write_text("".join(f"[vram=1G] true # {i}\n" for i in range(n)))
+    began = time.monotonic()
+    subprocess.run([python, "-m", "gpusched", "--sim", "4", "--poll", "0.1", "jobs.txt"], cwd=path, check=True,
+                   stdout=subprocess.DEVNULL, env={**os.environ, "GPUSCHED_SIM_DIR": str(path / "sim")})
+    theirs = time.monotonic() - began
+    ours, _ = through_gpustow(top, program, [f"[vram=1G] true # {i}" for i in range(n)])
+    told(f"{n} true, declared: Python's gpusched, wall", theirs, " s", f"gpustow: {ours:.2f} s")
+
+
+ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "gpusched": python_gpusched}
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: bench/run.py BUILD_DIR [{'|'.join(ALL)}]...")
+    build = Path(sys.argv[1]).resolve()
+    program = build / "src" / "gpustow"
+    wanted = sys.argv[2:] or list(ALL)
+    unknown = [name for name in wanted if name not in ALL]
+    if unknown:
+        sys.exit(f"bench: there is no {', '.join(unknown)}; there are {', '.join(ALL)}")
+    top = tempfile.mkdtemp(prefix="gpustow-bench-", dir=os.environ.get("TMPDIR", "/tmp"))
+    try:
+        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, file system of {top}: "
+              + subprocess.run(["stat", "-f", "-c", "%T", top], capture_output=True, text=True).stdout.strip())
+        for name in wanted:
+            ALL[name](top, build, str(program))
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+
+    print(f"{rows.count(False)} figures not met" if False in rows else "every figure asked for is met")
+
+
+main()
