@@ -199,6 +199,7 @@ static void turn(struct run *r, bool plans)
 	run_flight_time(r);
 	run_jobs_reread(r);
 	run_node_cancels(r);
+	run_node_look(r);
 	if (plans)
 		run_place(r);
 	commit(r);
