@@ -149,7 +149,7 @@ static void stop_everything(struct run *r, int64_t grace_ms)
 static void print_results(struct run *r)
 {
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, SIZE_MAX, &v);
 	json_t *document = view_json(&v);
 
 	json_dumpf(document, stdout, JSON_INDENT(2));

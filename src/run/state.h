@@ -235,6 +235,7 @@ int run_exit_code(const struct run *r);
 struct run_cluster { /* the plan's input, made from the sample and what is in flight */
 	struct plan_card cards[GPU_MAX];
 	struct plan_node node;
+	int64_t now_ms; /* when it was made: one reading of the clock for thousands of jobs */
 	char why_none[256];
 };
 void run_cluster_make(const struct run *r, struct run_cluster *ret);
@@ -247,7 +248,8 @@ uint64_t run_only_cards(const struct run *r, const struct run_job *j);
 /* run_view.c */
 struct run_view;
 struct run_view_memory; /* owns what a view points to */
-struct run_view_memory *run_view_make(struct run *r, struct run_view *ret);
+/* With the first max_pending waiting jobs; the counts are always of all. */
+struct run_view_memory *run_view_make(struct run *r, size_t max_pending, struct run_view *ret);
 void run_view_free(struct run_view_memory *m);
 void run_board_write(struct run *r);
 
