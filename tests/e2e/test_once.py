@@ -49,7 +49,8 @@ def test_simulated_cards_and_their_users(world):
     assert (doc["schema_version"], doc["errors"], host["name"], host["address"]) == (1, [], "local", None)
     assert (host["state"], host["source"], host["has_answered"]) == ("up", "sim", True)
     assert [(c["index"], c["mem_used_mib"], c["mem_total_mib"]) for c in host["cards"]] == [(0, 5000, 40960), (1, 300, 40960)]
-    assert host["cards"][0]["temp_c"] is None and host["cards"][0]["absent"]["temp_c"] in ("unsupported", "not-asked")
+    absent = host["cards"][0]["absent"]
+    assert absent and all(host["cards"][0][k] is None for k in absent) and "mem_used_mib" not in absent
     assert {(p["gpu_index"], p["used_mib"], p["name"]) for p in host["processes"]} == {(0, 5000, "sleep"), (1, 300, "sleep")}
     text = once(world, "--sim", "2x40G").out
     assert re.match(r"Time \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| Server\(s\): 1\n", text)
