@@ -192,14 +192,26 @@ void event_push_all(struct agent *a, struct client *c)
 
 /* ---- samples ---- */
 
-static json_t *sample_message(const struct agent *a, const char *error)
+static json_t *sample_message(struct agent *a, const char *error, bool details)
 {
 	CLEANUP(sample_done) struct sample s = {0};
 
 	ledger_sample(a->ledger, &a->attempts, clock_wall_ms(), &s);
 	if (error)
 		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
+	/* The machine's own figures are there also when the driver is silent. */
+	s.with_details = s.has_host = details;
+	if (details)
+		host_read(&a->host, a->now_ms, &s.host);
 	return sample_encode(&s);
+}
+
+/* Only a snapshot that was asked for with details has them; an error has nothing to wait for. */
+static bool serves(const struct agent *a, bool details, const char *error)
+{
+	const struct gpu_snapshot *s = ledger_snapshot(a->ledger);
+
+	return error || !details || s->has_details || s->error[0];
 }
 
 static void answer_wants(struct agent *a, struct client *c, const char *error)
@@ -213,26 +225,29 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 			c->wants[kept++] = c->wants[i];
 			continue;
 		}
-		msg = sample_message(a, error);
+		msg = sample_message(a, error, c->wants[i].details);
 		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
 		client_send(c, msg);
 	}
 	c->n_wants = kept;
 }
 
-/* The frame is made once for all who watch. */
-static bool make_frame(struct agent *a, const char *error)
+/* The frame is made once for all who watch in that way. */
+static bool make_frame(struct agent *a, const char *error, bool details)
 {
+	struct buf *frame = &a->frame[details];
 	json_t *msg;
 	int r;
 
-	if (!error && a->frame_number == ledger_number(a->ledger) && a->frame.len)
+	if (!error && a->frame_number[details] == ledger_number(a->ledger) &&
+		a->frame_changes[details] == ledger_changes(a->ledger) && frame->len)
 		return true;
-	buf_clear(&a->frame);
-	msg = sample_message(a, error);
-	r = wire_put_json(&a->frame, msg, NULL);
+	buf_clear(frame);
+	msg = sample_message(a, error, details);
+	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
-	a->frame_number = error ? 0 : ledger_number(a->ledger);
+	a->frame_changes[details] = ledger_changes(a->ledger);
+	a->frame_number[details] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }
 
@@ -257,9 +272,9 @@ void sample_push(struct agent *a)
 			continue;
 		answer_wants(a, c, error);
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
-			!make_frame(a, error))
+			!serves(a, c->watches_details, error) || !make_frame(a, error, c->watches_details))
 			continue;
-		client_put_sample(c, &a->frame);
+		client_put_sample(c, &a->frame[c->watches_details]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + c->watch_ms;
 	}

@@ -26,7 +26,11 @@
 struct sample_want {
 	int64_t id;
 	uint64_t number; /* the sampler's request that answers it */
+	bool details;
 };
+
+/* How far a client's wish has come that the driver be let go of (release.h). */
+enum client_release { RELEASE_NONE, RELEASE_WANTED, RELEASE_CLOSING, RELEASE_HELD };
 
 struct client {
 	uint64_t id; /* never used twice */
@@ -49,7 +53,11 @@ struct client {
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
-	uint64_t seen_number; /* of the last sample it got by watching */
+	bool watches_details;
+	uint64_t seen_number;	  /* of the last sample it got by watching */
+	enum client_release release;
+	bool release_forced;
+	int64_t release_since_ms;
 	struct sample_want wants[CLIENT_WANTS_MAX];
 	size_t n_wants;
 };

@@ -6,6 +6,7 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -138,8 +139,8 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 	if (r)
 		return r;
 	if (ms && ms < 100)
-		return err_set(e, -EINVAL,
-			"the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
+		return err_set(e, -EINVAL, "the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
+	c->watches_details = json_is_true(json_object_get(msg, "details"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;
 	c->seen_number = 0;
@@ -148,15 +149,19 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 
 static int on_sample(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
+	bool details = json_is_true(json_object_get(msg, "details"));
 	int64_t id;
 	int r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &id, e);
 
 	if (r)
 		return r;
 	if (c->n_wants == CLIENT_WANTS_MAX)
-		return err_set(
-			e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
-	c->wants[c->n_wants++] = (struct sample_want){.id = id, .number = agent_ask_sample(a)};
+		return err_set(e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
+	c->wants[c->n_wants++] = (struct sample_want){
+		.id = id,
+		.number = details ? sampler_ask_as(a->sampler, a->now_ms, SAMPLER_LOOKS) : agent_ask_sample(a),
+		.details = details,
+	};
 	return 0;
 }
 
@@ -407,6 +412,24 @@ static int on_yield(struct agent *a, struct client *c, const json_t *msg, struct
 	return 0;
 }
 
+static int on_release(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	bool is_forced = false;
+	int r = json_object_get(msg, "force") ? wire_bool(msg, "force", &is_forced, e) : 0;
+
+	if (r)
+		return r;
+	release_ask(a, c, is_forced);
+	return 0;
+}
+
+static int on_resume(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	release_resume(a, c);
+	client_send(c, json_pack("{s:s}", "op", "resumed"));
+	return 0;
+}
+
 static int on_ping(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	c->has_pinged = true;
@@ -426,6 +449,8 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
+	{"release", NEEDS_HELLO, on_release},
+	{"resume", NEEDS_HELLO, on_resume},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };

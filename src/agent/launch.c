@@ -307,6 +307,8 @@ static void begin_batch(struct agent *a)
 		return;
 	if (publish(a, &e) || read_others(a, &e))
 		block_cards(l, "disk", e.text);
+	else if (sampler_is_released(a->sampler) && sampler_is_silent(a->sampler, a->now_ms, &e))
+		block_cards(l, "driver", e.text);
 	else if (needs_sample(a))
 		l->number = sampler_ask(a->sampler, a->now_ms);
 }

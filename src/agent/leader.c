@@ -81,8 +81,17 @@ int leader_fork(const struct claim_spec *s, struct leader *ret)
 		close(hold[1]);
 		return code;
 	}
+	/*
+	 * The shim ignores most signals, and the leader would until it resets them: a stop that comes as early as that must
+	 * wait, and a blocked signal does, even where it's ignored.
+	 */
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
 	pid_t pid = fork();
 	int code = pid < 0 ? -errno : 0;
+	if (pid != 0)
+		sigprocmask(SIG_SETMASK, &before, NULL);
 	if (pid == 0) {
 		/* Else the leader would hold its own door open after the shim's death. */
 		close(hold[1]);

@@ -20,12 +20,14 @@ struct stamp {
 struct ledger {
 	struct gpu_snapshot snap;
 	uint64_t number;
+	uint64_t fresh_number; /* of the last snapshot that had process lists of its own */
 	struct attempt_name *proc_owner; /* parallel to snap.procs; job 0: nobody of ours */
 	struct track *track;
 	struct promise_other *others;
 	size_t n_others;
 	struct stamp *stamps;
 	size_t n_stamps, cap_stamps;
+	uint64_t n_changes;
 };
 
 struct ledger *ledger_new(void)
@@ -127,7 +129,7 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	/* A snapshot that couldn't ask says nothing about who holds what; the cards of the last good one stay known. */
 	if (snap->error[0] && !snap->n_cards && l->snap.n_cards) {
 		memcpy(l->snap.error, snap->error, sizeof(l->snap.error));
-		l->number = number;
+		l->number = l->fresh_number = number;
 		gpu_snapshot_done(snap);
 		return;
 	}
@@ -135,6 +137,8 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	l->snap = *snap;
 	*snap = (struct gpu_snapshot){0};
 	l->number = number;
+	if (!l->snap.has_old_procs)
+		l->fresh_number = number;
 	free(l->proc_owner);
 	l->proc_owner = xcalloc(l->snap.n_procs + 1, sizeof(*l->proc_owner));
 	attribute(&l->snap, t, l->proc_owner);
@@ -150,8 +154,14 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 
 /* ---- freshness ---- */
 
+uint64_t ledger_changes(const struct ledger *l)
+{
+	return l->n_changes;
+}
+
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 {
+	l->n_changes++;
 	for (uint32_t k = 0; k < a->n_cards; k++) {
 		size_t i = 0;
 
@@ -167,16 +177,21 @@ void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 
 bool ledger_is_fresh(const struct ledger *l, const char *uuid)
 {
+	int at = gpu_find_uuid(&l->snap, uuid);
+
+	if (at >= 0 && l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+		return false;
 	for (size_t i = 0; i < l->n_stamps; i++)
 		if (!strcmp(l->stamps[i].uuid, uuid))
-			return l->number > l->stamps[i].asked;
-	return l->number > 0;
+			return l->fresh_number == l->number && l->number > l->stamps[i].asked;
+	return l->number > 0 && l->fresh_number == l->number;
 }
 
 /* ---- other users' promises ---- */
 
 void ledger_set_promises(struct ledger *l, struct promise_other *rows, size_t n)
 {
+	l->n_changes++;
 	free(l->others);
 	l->others = rows;
 	l->n_others = n;

@@ -28,7 +28,12 @@ uint64_t ledger_number(const struct ledger *l);
 
 /* Something started or ended on a's cards when `asked` requests had been made: only answers to later ones count for them. */
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked);
-/* The last snapshot was begun after the last start or end on that card. */
+/* Grows whenever what was promised changes between two snapshots: a sample made before that is out of date. */
+uint64_t ledger_changes(const struct ledger *l);
+/*
+ * The last snapshot whose process lists were read for it was begun after the last start or end on that card: figures of
+ * now beside lists of two seconds ago would hide what somebody holds. A card that was let sleep tells nothing either.
+ */
 bool ledger_is_fresh(const struct ledger *l, const char *uuid);
 
 /* Others' promises as read just now; takes the array. */

@@ -167,10 +167,11 @@ void agent_done(struct agent *a)
 	ledger_free(a->ledger);
 	fences_done(&a->fences);
 	retired_free(a->retired);
-	buf_done(&a->frame);
+	buf_done(&a->frame[0]);
+	buf_done(&a->frame[1]);
+	host_reader_done(&a->host);
 	json_decref(a->sim_vars);
-	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4;
-		i++)
+	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
 	root_done(&a->root);

@@ -1,18 +1,20 @@
 /*
- * gpustow-agent: `serve` becomes the resident agent, `id` vouches for the file it was started from. Whoever starts it
- * waits for its first process, which leaves once the socket is bound or another agent was found to have the lock.
+ * gpustow-agent: `serve` becomes the resident agent, `attach` carries a client's channel to it, `id` vouches for the
+ * file it was started from. Whoever starts `serve` waits for its first process, which leaves once the socket is bound
+ * or another agent was found to have the lock.
  */
+#include "agent/attach.h"
 #include "agent/detach.h"
+#include "agent/self.h"
 #include "agent/server.h"
-#include "base/hash.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char help[] =
 	"usage: gpustow-agent serve [ROOT]   serve this user's jobs and GPUs on this machine\n"
+	"       gpustow-agent attach MARK [HASH]   carry a client's channel to the agent, starting it if need be\n"
 	"       gpustow-agent id             print the SHA-256 of this program\n"
 	"       gpustow-agent version        print its version\n"
 	"\n"
@@ -20,22 +22,13 @@ static const char help[] =
 
 static int print_id(void)
 {
-	struct sha256 s;
-	uint8_t sum[32];
-	char bytes[16384], hex[65];
-	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	ssize_t n = -1;
+	struct err e = {0};
+	char hex[65];
 
-	sha256_init(&s);
-	while (fd >= 0 && (n = read(fd, bytes, sizeof(bytes))) > 0)
-		sha256_put(&s, bytes, (size_t)n);
-	if (n < 0) {
-		perror("gpustow-agent: this program's own file can't be read");
+	if (self_hash(hex, &e)) {
+		fprintf(stderr, "gpustow-agent: %s\n", e.text);
 		return 1;
 	}
-	close(fd);
-	sha256_end(&s, sum);
-	hex_encode(sum, sizeof(sum), hex);
 	puts(hex);
 	return 0;
 }
@@ -79,6 +72,8 @@ int main(int argc, char **argv)
 
 	if (!strcmp(word, "serve") && argc <= 3)
 		return serve(argc > 2 ? argv[2] : NULL);
+	if (!strcmp(word, "attach") && (argc == 3 || argc == 4))
+		return attach_run(argv[2], argc > 3 ? argv[3] : NULL);
 	if (!strcmp(word, "id") && argc == 2)
 		return print_id();
 	if (!strcmp(word, "version") && argc == 2) {

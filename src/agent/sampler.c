@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "gpu/facts.h"
 #include "gpu/gpu_backend.h"
 
 #include <errno.h>
@@ -29,9 +30,22 @@
 #define DYING_MS 2000 /* after SIGKILL; then it's stuck in the kernel and left behind */
 #define STUCK_MAX 4 /* left behind at once; no more are started while they're there */
 
+/* Process lists are read again after that, if nobody places jobs by them. */
+#define OLD_PROCS_MS 1900
+
+#define ALLOWANCES (SAMPLER_MAY_SLEEP | SAMPLER_OLD_PROCS)
+
+/* What the parent sends. */
+struct request {
+	uint64_t number;
+	uint64_t flags;
+};
+
 struct answer {
 	uint32_t magic;
-	uint32_t n_cards, n_procs;
+	uint32_t n_cards, n_procs, n_instances;
+	bool has_details, has_old_procs;
+	char driver[32], cuda[16], library[32];
 	uint64_t number, seq;
 	int64_t begun_ms, ended_ms;
 	char source[16];
@@ -44,9 +58,11 @@ struct sampler {
 	int fd;
 	struct buf in;
 	uint64_t asked, answered;
+	unsigned flags; /* of all that was asked and isn't answered, together */
 	int64_t oldest_ms; /* when the oldest unanswered request was made */
 	int64_t started_ms;
 	int64_t killed_ms; /* 0: not killed */
+	bool is_released;  /* no child may be there */
 	pid_t stuck[STUCK_MAX];
 	int64_t pause_ms, next_start_ms;
 };
@@ -59,20 +75,34 @@ struct eye {
 	struct gpu_backend *backend;
 	int64_t pause_ms, next_open_ms;
 	struct err why; /* the last opening failed */
+	struct facts *facts;
+	/* The process rows of the last snapshot with details, and when they were read. */
+	struct gpu_snapshot last;
+	int64_t procs_ms; /* 0: there are none */
 };
 
-/* Waits for requests; answers only the last of those that are there: it's begun after all of them. */
-static bool eye_next(struct eye *y, uint64_t *ret_number)
+/* Details for whoever wants them, an allowance only if everybody gives it. */
+static unsigned join(unsigned a, unsigned b)
 {
-	uint64_t n[64];
+	return ((a | b) & SAMPLER_DETAILS) | (a & b & ALLOWANCES);
+}
+
+/* Waits for requests; answers only the last of those that are there: it's begun after all of them. */
+static bool eye_next(struct eye *y, struct request *ret)
+{
+	struct request q[64];
 	ssize_t got;
 
 	do
-		got = recv(y->fd, n, sizeof(n), 0);
+		got = recv(y->fd, q, sizeof(q), 0);
 	while (got < 0 && errno == EINTR);
-	if (got < (ssize_t)sizeof(n[0]))
+	if (got < (ssize_t)sizeof(q[0]))
 		return false;
-	*ret_number = n[(size_t)got / sizeof(n[0]) - 1];
+	*ret = q[0];
+	for (size_t i = 1; i < (size_t)got / sizeof(q[0]); i++) {
+		ret->number = q[i].number;
+		ret->flags = join((unsigned)ret->flags, (unsigned)q[i].flags);
+	}
 	return true;
 }
 
@@ -101,7 +131,60 @@ static void none_snapshot(
 	snprintf(s->error, sizeof(s->error), "%.250s", *why ? why : "no GPU could be asked");
 }
 
-static void eye_look(struct eye *y, struct gpu_snapshot *s)
+/* The rows of before fit only the cards of before. */
+static bool has_same_cards(const struct gpu_snapshot *a, const struct gpu_snapshot *b)
+{
+	bool is_same = a->n_cards == b->n_cards;
+
+	for (uint32_t i = 0; is_same && i < a->n_cards; i++)
+		is_same = strcmp(a->cards[i].uuid, b->cards[i].uuid) == 0 && a->cards[i].state == b->cards[i].state;
+	return is_same;
+}
+
+/* Rows of a card that isn't asked any more go with it. */
+static void take_old_procs(const struct gpu_snapshot *from, struct gpu_snapshot *s)
+{
+	struct gpu_snapshot copy;
+
+	gpu_snapshot_copy(from, &copy);
+	free(s->procs);
+	free(s->more);
+	s->procs = copy.procs;
+	s->more = copy.more;
+	s->n_procs = copy.n_procs;
+	copy.procs = NULL;
+	copy.more = NULL;
+	gpu_snapshot_done(&copy);
+}
+
+static void keep_procs(struct eye *y, const struct gpu_snapshot *s, int64_t now_ms)
+{
+	gpu_snapshot_done(&y->last);
+	gpu_snapshot_copy(s, &y->last);
+	y->procs_ms = now_ms;
+}
+
+static int ask_backend(struct eye *y, unsigned flags, int64_t begun_ms, struct gpu_snapshot *s, struct err *e)
+{
+	struct gpu_ask ask = {
+		.details = flags & SAMPLER_DETAILS,
+		.lets_sleep = flags & SAMPLER_MAY_SLEEP,
+		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms && begun_ms - y->procs_ms < OLD_PROCS_MS,
+	};
+	int r = gpu_backend_ask(y->backend, &ask, s, e);
+
+	if (r || !s->has_old_procs)
+		return r;
+	if (has_same_cards(s, &y->last)) {
+		take_old_procs(&y->last, s);
+		return 0;
+	}
+	gpu_snapshot_done(s);
+	ask.old_procs = false;
+	return gpu_backend_ask(y->backend, &ask, s, e);
+}
+
+static void eye_look(struct eye *y, unsigned flags, struct gpu_snapshot *s)
 {
 	int64_t begun_ms = clock_boot_ms();
 	struct err e = {0};
@@ -111,14 +194,18 @@ static void eye_look(struct eye *y, struct gpu_snapshot *s)
 		none_snapshot(s, "none", y->why.text, begun_ms);
 		return;
 	}
-	if (gpu_backend_snapshot(y->backend, s, &e)) {
+	if (ask_backend(y, flags, begun_ms, s, &e)) {
 		/* Nothing could be asked at all: a driver that was unloaded or replaced wants a new handle. */
 		none_snapshot(s, y->backend->impl->name, e.text, begun_ms);
 		gpu_backend_free(y->backend);
 		y->backend = NULL;
 		return;
 	}
-	gpu_snapshot_fill_procs(s);
+	if (s->has_old_procs)
+		return;
+	facts_fill(y->facts, s, begun_ms, clock_wall_ms());
+	if (s->has_details)
+		keep_procs(y, s, begun_ms);
 }
 
 static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_t number)
@@ -127,6 +214,9 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.magic = ANSWER_MAGIC,
 		.n_cards = s->n_cards < GPU_MAX ? s->n_cards : GPU_MAX,
 		.n_procs = s->n_procs < GPU_PROC_MAX ? s->n_procs : GPU_PROC_MAX,
+		.n_instances = s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
+		.has_details = s->more != NULL,
+		.has_old_procs = s->has_old_procs,
 		.number = number,
 		.seq = s->seq,
 		.begun_ms = s->begun_ms,
@@ -136,20 +226,27 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 
 	memcpy(a.source, s->source, sizeof(a.source));
 	memcpy(a.error, s->error, sizeof(a.error));
+	memcpy(a.driver, s->driver, sizeof(a.driver));
+	memcpy(a.cuda, s->cuda, sizeof(a.cuda));
+	memcpy(a.library, s->library, sizeof(a.library));
 	buf_put(&b, &a, sizeof(a));
 	if (a.n_cards)
 		buf_put(&b, s->cards, a.n_cards * sizeof(*s->cards));
 	if (a.n_procs)
 		buf_put(&b, s->procs, a.n_procs * sizeof(*s->procs));
+	if (a.n_procs && a.has_details)
+		buf_put(&b, s->more, a.n_procs * sizeof(*s->more));
+	if (a.n_instances)
+		buf_put(&b, s->instances, a.n_instances * sizeof(*s->instances));
 	return fd_write_all(y->fd, b.data, b.len);
 }
 
 static _Noreturn void eye_main(int fd, pid_t parent, sampler_open_fn *open)
 {
-	struct eye y = {.fd = fd, .open = open};
+	struct eye y = {.fd = fd, .open = open, .facts = facts_new()};
 	struct gpu_snapshot s = {0};
+	struct request q;
 	sigset_t none;
-	uint64_t number;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
@@ -161,9 +258,9 @@ static _Noreturn void eye_main(int fd, pid_t parent, sampler_open_fn *open)
 		signal(sig, sig == SIGPIPE ? SIG_IGN : SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	while (eye_next(&y, &number)) {
-		eye_look(&y, &s);
-		if (eye_answer(&y, &s, number))
+	while (eye_next(&y, &q)) {
+		eye_look(&y, (unsigned)q.flags, &s);
+		if (eye_answer(&y, &s, q.number))
 			break;
 		gpu_snapshot_done(&s);
 		s = (struct gpu_snapshot){0};
@@ -253,24 +350,36 @@ static void start_child(struct sampler *s, int64_t now_ms)
 	s->killed_ms = 0;
 }
 
-/* Sends the newest number; a full socket holds 64 and more already, of which the child answers the last it finds. */
+/*
+ * Sends the newest number with what all that waits wants together, so that the last one found serves all. A full socket
+ * holds 64 and more already.
+ */
 static void send_number(struct sampler *s)
 {
-	if (s->fd >= 0 &&
-		send(s->fd, &s->asked, sizeof(s->asked), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-		errno == EPIPE)
+	struct request q = {.number = s->asked, .flags = s->flags};
+
+	if (s->fd >= 0 && send(s->fd, &q, sizeof(q), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE)
 		drop_link(s);
+}
+
+uint64_t sampler_ask_as(struct sampler *s, int64_t now_ms, unsigned flags)
+{
+	if (!sampler_is_asked(s)) {
+		s->oldest_ms = now_ms;
+		s->flags = flags;
+	} else {
+		s->flags = join(s->flags, flags);
+	}
+	s->asked++;
+	if (!s->child && !s->is_released && now_ms >= s->next_start_ms)
+		start_child(s, now_ms);
+	send_number(s);
+	return s->asked;
 }
 
 uint64_t sampler_ask(struct sampler *s, int64_t now_ms)
 {
-	if (!sampler_is_asked(s))
-		s->oldest_ms = now_ms;
-	s->asked++;
-	if (!s->child && now_ms >= s->next_start_ms)
-		start_child(s, now_ms);
-	send_number(s);
-	return s->asked;
+	return sampler_ask_as(s, now_ms, 0);
 }
 
 /* The whole answer at the head of the buffer: its size, 0 when more must come, negative when it's nonsense. */
@@ -281,17 +390,30 @@ static ssize_t answer_size(const struct buf *in, struct answer *ret)
 	if (in->len < sizeof(*ret))
 		return 0;
 	memcpy(ret, in->data, sizeof(*ret));
-	if (ret->magic != ANSWER_MAGIC || ret->n_cards > GPU_MAX || ret->n_procs > GPU_PROC_MAX)
+	if (ret->magic != ANSWER_MAGIC || ret->n_cards > GPU_MAX || ret->n_procs > GPU_PROC_MAX ||
+		ret->n_instances > GPU_INSTANCE_MAX)
 		return -EBADMSG;
 	n = sizeof(*ret) + ret->n_cards * sizeof(struct gpu_card) +
-	    ret->n_procs * sizeof(struct gpu_proc);
+	    ret->n_procs * sizeof(struct gpu_proc) +
+	    (ret->has_details ? ret->n_procs * sizeof(struct gpu_proc_more) : 0) +
+	    ret->n_instances * sizeof(struct gpu_instance);
 	return in->len < n ? 0 : (ssize_t)n;
+}
+
+/* n rows of that size from *at on, which moves past them; NULL for none. */
+static void *take_rows(const char **at, uint32_t n, size_t size)
+{
+	void *rows = n ? xcalloc(n, size) : NULL;
+
+	if (n)
+		memcpy(rows, *at, n * size);
+	*at += n * size;
+	return rows;
 }
 
 static void take_answer(const struct buf *in, const struct answer *a, struct gpu_snapshot *ret)
 {
-	const char *cards = in->data + sizeof(*a),
-		   *procs = cards + a->n_cards * sizeof(struct gpu_card);
+	const char *at = in->data + sizeof(*a);
 
 	*ret = (struct gpu_snapshot){
 		.seq = a->seq,
@@ -299,16 +421,21 @@ static void take_answer(const struct buf *in, const struct answer *a, struct gpu
 		.ended_ms = a->ended_ms,
 		.n_cards = a->n_cards,
 		.n_procs = a->n_procs,
+		.n_instances = a->n_instances,
+		.has_details = a->has_details,
+		.has_old_procs = a->has_old_procs,
 	};
 	memcpy(ret->source, a->source, sizeof(ret->source));
 	memcpy(ret->error, a->error, sizeof(ret->error));
+	memcpy(ret->driver, a->driver, sizeof(ret->driver));
+	memcpy(ret->cuda, a->cuda, sizeof(ret->cuda));
+	memcpy(ret->library, a->library, sizeof(ret->library));
 	ret->source[sizeof(ret->source) - 1] = ret->error[sizeof(ret->error) - 1] = '\0';
-	ret->cards = xcalloc(a->n_cards, sizeof(*ret->cards));
-	ret->procs = xcalloc(a->n_procs, sizeof(*ret->procs));
-	if (a->n_cards)
-		memcpy(ret->cards, cards, a->n_cards * sizeof(*ret->cards));
-	if (a->n_procs)
-		memcpy(ret->procs, procs, a->n_procs * sizeof(*ret->procs));
+	ret->cards = take_rows(&at, a->n_cards, sizeof(*ret->cards));
+	ret->procs = take_rows(&at, a->n_procs, sizeof(*ret->procs));
+	if (a->has_details)
+		ret->more = take_rows(&at, a->n_procs, sizeof(*ret->more));
+	ret->instances = take_rows(&at, a->n_instances, sizeof(*ret->instances));
 }
 
 static void kill_child(struct sampler *s, int64_t now_ms)
@@ -387,12 +514,40 @@ bool sampler_is_silent(const struct sampler *s, int64_t now_ms, struct err *ret_
 {
 	int64_t ms = now_ms - s->oldest_ms;
 
+	if (s->is_released) {
+		err_set(ret_why, -EBUSY,
+			"the GPU driver was let go of for `gpustow release`; nothing is started until that has ended");
+		return true;
+	}
 	if (!sampler_is_asked(s) || ms < SAMPLER_SILENT_MS)
 		return false;
 	err_set(ret_why, -ETIMEDOUT,
 		"the GPU driver hasn't answered for %lld s; nothing is started until it does",
 		(long long)(ms / 1000));
 	return true;
+}
+
+void sampler_release(struct sampler *s, int64_t now_ms)
+{
+	s->is_released = true;
+	kill_child(s, now_ms);
+}
+
+void sampler_resume(struct sampler *s, int64_t now_ms)
+{
+	s->is_released = false;
+	s->oldest_ms = now_ms;
+	s->pause_ms = s->next_start_ms = 0;
+}
+
+bool sampler_is_released(const struct sampler *s)
+{
+	return s->is_released;
+}
+
+bool sampler_has_let_go(const struct sampler *s)
+{
+	return s->is_released && !s->child;
 }
 
 /* Where a child that can't die is remembered; NULL when there are too many of them already. */
@@ -421,13 +576,13 @@ int64_t sampler_turn(struct sampler *s, int64_t now_ms)
 {
 	int64_t since_ms = s->oldest_ms > s->started_ms ? s->oldest_ms : s->started_ms;
 
-	if (!sampler_is_asked(s))
+	if (!sampler_is_asked(s) && !(s->is_released && s->child))
 		return -1;
 	if (s->child && !s->killed_ms && now_ms - since_ms >= SAMPLER_KILL_MS)
 		kill_child(s, now_ms);
 	if (s->child && s->killed_ms && now_ms - s->killed_ms >= DYING_MS)
 		leave_behind(s, now_ms);
-	if (!s->child && now_ms >= s->next_start_ms) {
+	if (!s->child && !s->is_released && now_ms >= s->next_start_ms) {
 		start_child(s, now_ms);
 		send_number(s);
 	}

@@ -30,8 +30,19 @@ void sampler_free(struct sampler *s);
 
 /* To poll for reading; -1 while there's no child. */
 int sampler_fd(const struct sampler *s);
-/* Asks for a snapshot begun after this call, starting the child if need be. Returns the request's number. */
+/*
+ * Asks for a snapshot begun after this call, starting the child if need be. Returns the request's number. The plain one
+ * is what admission needs: all process lists read anew, sleeping cards woken.
+ */
 uint64_t sampler_ask(struct sampler *s, int64_t now_ms);
+/* What a request wants besides; of several that wait, one answer gives the details any wants and the allowances all give. */
+enum {
+	SAMPLER_DETAILS = 1,
+	SAMPLER_MAY_SLEEP = 2, /* sleeping cards sleep on */
+	SAMPLER_OLD_PROCS = 4, /* process lists may be 2 s old */
+};
+#define SAMPLER_LOOKS (SAMPLER_DETAILS | SAMPLER_MAY_SLEEP) /* for those who place no jobs by it */
+uint64_t sampler_ask_as(struct sampler *s, int64_t now_ms, unsigned flags);
 /* Requests asked so far: what happens now is seen by the answer to any later number. */
 uint64_t sampler_asked(const struct sampler *s);
 /* One is on its way. */
@@ -45,5 +56,13 @@ int sampler_read(struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, ui
 int64_t sampler_turn(struct sampler *s, int64_t now_ms);
 /* No answer for SAMPLER_SILENT_MS; *ret_why is a sentence. */
 bool sampler_is_silent(const struct sampler *s, int64_t now_ms, struct err *ret_why);
+/*
+ * Gives every handle of the driver back: the child is ended, and none is started until sampler_resume. Meanwhile the sampler
+ * is silent. sampler_has_let_go: the child is gone.
+ */
+void sampler_release(struct sampler *s, int64_t now_ms);
+void sampler_resume(struct sampler *s, int64_t now_ms);
+bool sampler_is_released(const struct sampler *s);
+bool sampler_has_let_go(const struct sampler *s);
 /* A child was reaped: true if it was this one's. */
 bool sampler_reaped(struct sampler *s, pid_t pid, int64_t now_ms);

@@ -8,6 +8,7 @@
 #include "agent/command.h"
 #include "agent/life.h"
 #include "agent/log.h"
+#include "agent/release.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -313,18 +314,27 @@ static void look_around(struct agent *a)
 		agent_ask_sample(a);
 }
 
+/* Who gets details only looks; what the others see they may place jobs by. */
 static void ask_for_watchers(struct agent *a)
 {
+	unsigned flags = SAMPLER_LOOKS | SAMPLER_OLD_PROCS, wants = 0;
+	bool is_due = false;
+
 	if (sampler_is_asked(a->sampler))
 		return;
 	for (size_t i = 0; i < a->n_clients; i++) {
 		const struct client *c = a->clients[i];
 
-		if (c->watch_ms && !c->is_dead && a->now_ms >= c->due_ms) {
-			agent_ask_sample(a);
-			return;
-		}
+		if (!c->watch_ms || c->is_dead || a->now_ms < c->due_ms)
+			continue;
+		is_due = true;
+		if (c->watches_details)
+			wants = SAMPLER_DETAILS;
+		else
+			flags = SAMPLER_DETAILS;
 	}
+	if (is_due)
+		sampler_ask_as(a->sampler, a->now_ms, (flags & ~(unsigned)SAMPLER_DETAILS) | wants);
 }
 
 static bool is_idle(const struct agent *a)
@@ -445,6 +455,7 @@ static void act(struct agent *a)
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	launch_turn(a);
+	release_turn(a);
 	/* What has ended is given back at once, whether or not anybody asks for a sample. */
 	if (a->promises_are_old)
 		launch_publish(a);

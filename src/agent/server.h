@@ -13,6 +13,7 @@
 #include "agent/root.h"
 #include "agent/sampler.h"
 #include "base/sys.h"
+#include "proc/host.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,8 +41,11 @@ struct agent {
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
-	struct buf frame; /* the last sample as a frame, of frame_number */
-	uint64_t frame_number;
+	/* The last sample as a frame, plain and with details, and its number. */
+	struct buf frame[2];
+	uint64_t frame_number[2];
+	uint64_t frame_changes[2]; /* what ledger_changes said then */
+	struct host_reader host;
 	size_t n_compacted; /* retired lines when they were last looked through */
 	json_t *sim_vars; /* variables that every job gets under simulated cards; NULL: not asked yet */
 };

@@ -32,6 +32,7 @@
  *                        run.before-settle                  the batch is about to be written, with ends in it
  *                        run.after-settle                   ends durable, no ack sent
  *                        run.after-ack                      acks handed to the socket
+ *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *
  * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/parse.h"
-#include "gpu/sim_spec.h"
+#include "cli/global.h"
 #include "run/run.h"
 
 #include <stdio.h>
@@ -34,23 +34,6 @@ static int parse_gpus(const char *text, struct run_config *c, struct err *e)
 			c->gpus[c->n_gpus++] = (int32_t)index;
 		p += n + (p[n] == ',');
 	}
-	return 0;
-}
-
-/* --sim says the same to every command and agent as GPUSTOW_SIM does. */
-static int set_sim(const char *spec, struct err *e)
-{
-	struct sim_spec parsed;
-	char dir[1024];
-	int r = sim_spec_parse(spec, &parsed, e);
-
-	if (r < 0)
-		return err_wrap(e, -EINVAL, "argument --sim");
-	r = sim_dir(dir, sizeof(dir), e);
-	if (r < 0)
-		return r;
-	if (setenv("GPUSTOW_SIM", spec, 1) < 0 || setenv("GPUSTOW_SIM_DIR", dir, 1) < 0)
-		return err_sys(e, -errno, "cannot set the environment");
 	return 0;
 }
 
@@ -95,7 +78,7 @@ int cmd_run_exec(const struct program *p, void *opts, int argc, char **argv, str
 	int r = parse_gpus(o->gpus, &c, e);
 
 	if (!r && o->sim)
-		r = set_sim(o->sim, e);
+		r = global_set_sim(o->sim, "argument --sim", e);
 	if (r < 0)
 		return r;
 	fill(p, o, argv[0], &c);

@@ -8,6 +8,8 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/cmd_once.h"
+#include "cli/global.h"
 
 #include <fcntl.h>
 #include <locale.h>
@@ -19,8 +21,11 @@
 #include <unistd.h>
 
 extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;
+extern const struct command cmd_wait, cmd_release, cmd_doctor;
+extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
+extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
-	cmd_complete;
+	cmd_complete, cmd_fleet;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -29,12 +34,24 @@ const struct command *const commands[] = {
 	&cmd_run_why,
 	&cmd_run_cancel,
 	&cmd_run_retry,
+	&cmd_wait,
+	&cmd_release,
+	&cmd_doctor,
+	&cmd_ls,
+	&cmd_add,
+	&cmd_import,
+	&cmd_info,
+	&cmd_clean,
+	&cmd_clean_server,
+	&cmd_clean_log,
+	&cmd_clean_all,
 	&cmd_simjob,
 	&cmd_completion,
 	&cmd_help,
 	&cmd_version,
 	&cmd_man,
 	&cmd_complete,
+	&cmd_fleet,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
@@ -285,22 +302,75 @@ static int unknown_command(const struct program *p, const char *word)
 	return EXIT_USAGE;
 }
 
-/* No command at all: the overview is the answer to a mistake, so it goes where mistakes go. */
+/* No command at all: that's where the live monitor will be; until then what there is goes where mistakes go. */
 static int no_command(const struct program *p)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 
+	buf_printf(&out, "%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n", p->name, p->name);
 	command_overview(p, &out);
 	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
 	return EXIT_USAGE;
 }
 
+/* What stands before the command: its mistakes are shown as the overview's. */
+static int global_error(const struct program *p, const struct err *e)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+
+	buf_printf(&text, "%s ('%s help' shows the options and commands)", e->text, p->name);
+	complain(p->name, buf_str(&text));
+	return EXIT_USAGE;
+}
+
+/* Without a command: one look, or the overview. */
+static int run_bare(const struct program *p)
+{
+	struct err e = {0};
+
+	if (!p->global->once)
+		return no_command(p);
+	setlocale(LC_CTYPE, "");
+	return finish(p, cmd_once_exec(p, &e), &e);
+}
+
+/* The command in argv, after the global options. */
+static int run_named(const struct program *p, int argc, char **argv)
+{
+	struct err e = {0};
+	int words;
+	const struct command *c = command_find(p, argc, argv, &words);
+
+	if (!c)
+		return unknown_command(p, argv[0]);
+	if (global_check(p->global, c->name, &e) < 0)
+		return global_error(p, &e);
+	return run_command(p, c, argc - words, argv + words);
+}
+
+static int run_with_options(struct program *p, struct global_options *g, int argc, char **argv)
+{
+	struct err e = {0};
+	int first = 0, r = option_parse_leading(global_specs, true, argc, argv, g, &first, &e);
+
+	if (r == OPTION_VERSION)
+		return run_command(p, &cmd_version, 0, NULL);
+	if (r == OPTION_HELP)
+		return run_command(p, &cmd_help, 0, NULL);
+	if (!r && g->sim)
+		r = global_set_sim(g->sim, "--sim", &e);
+	if (r < 0)
+		return r == -EINVAL ? global_error(p, &e) : finish(p, r, &e);
+	return first == argc ? run_bare(p) : run_named(p, argc - first, argv + first);
+}
+
 int command_main(int argc, char **argv)
 {
 	struct program p = program_of(argc > 0 ? argv[0] : NULL);
-	const struct command *c;
-	int words;
+	struct global_options g;
 
+	global_defaults(&g);
+	p.global = &g;
 	open_missing_fds();
 	/* A reader that went away is an error of the write, not the end of a scheduler with jobs running. */
 	signal(SIGPIPE, SIG_IGN);
@@ -310,16 +380,7 @@ int command_main(int argc, char **argv)
 		argc--;
 		argv++;
 	}
-	if (!is_gpusched(&p)) {
-		if (argc == 0)
-			return no_command(&p);
-		if (strcmp(argv[0], "--version") == 0)
-			return run_command(&p, &cmd_version, 0, NULL);
-		if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)
-			return run_command(&p, &cmd_help, 0, NULL);
-	}
-	c = command_find(&p, argc, argv, &words);
-	if (!c)
-		return unknown_command(&p, argv[0]);
-	return run_command(&p, c, argc - words, argv + words);
+	if (is_gpusched(&p))
+		return run_command(&p, &cmd_run, argc, argv);
+	return run_with_options(&p, &g, argc, argv);
 }

@@ -12,10 +12,13 @@
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+struct global_options;
+
 /* What the program knows before a command starts. */
 struct program {
 	const char *name; /* what messages begin with: "gpustow", "nvidb", "gpusched" */
 	const char *env_prefix; /* "GPUSTOW_", "NVIDB_", "" */
+	const struct global_options *global; /* what stood before the command (global.h); never NULL in exec */
 };
 
 struct command {

@@ -5,6 +5,7 @@
 #include "cli/completion.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 
 #include <string.h>
 
@@ -95,6 +96,7 @@ static void put_command(struct buf *out, const struct command *c)
 
 static void put_top(struct buf *out)
 {
+	const struct option_spec *o;
 	const char *gap = "";
 
 	buf_puts(out, "\t*)\n\t\t((COMP_CWORD == 1)) || return\n\t\t_gpustow_words '");
@@ -104,7 +106,9 @@ static void put_top(struct buf *out)
 		buf_printf(out, "%s%s", gap, commands[i]->name);
 		gap = " ";
 	}
-	buf_puts(out, " --help --version'\n\t\t;;\n");
+	for (size_t i = 0; (o = option_at(global_specs, i)); i++)
+		buf_printf(out, " --%s", o->name);
+	buf_puts(out, "'\n\t\t;;\n");
 }
 
 /* The pattern of all names with k words, for a case. */

@@ -5,6 +5,7 @@
 #include "cli/completion.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 
 #include <string.h>
 
@@ -140,15 +141,19 @@ static void put_functions(struct buf *out)
 
 void completion_fish(struct buf *out)
 {
+	const struct option_spec *o;
+
 	put_functions(out);
 	buf_puts(out, "complete -c gpusched -e\n");
 	put_command(out, command_named("run"), NULL);
-	buf_puts(out,
-		"\nfor __gpustow_program in gpustow nvidb\n"
-		"\tcomplete -c $__gpustow_program -e\n"
-		"\tcomplete -c $__gpustow_program -n \"__gpustow_is ''\" -f -s h -l help -d 'show the commands'\n"
-		"\tcomplete -c $__gpustow_program -n \"__gpustow_is ''\" -f -l version -d 'show the version'\n"
-		"\tcomplete -c $__gpustow_program -n '__gpustow_is unknown' -f\n");
+	buf_puts(out, "\nfor __gpustow_program in gpustow nvidb\n"
+		      "\tcomplete -c $__gpustow_program -e\n");
+	for (size_t i = 0; (o = option_at(global_specs, i)); i++) {
+		put_condition(out, "");
+		buf_puts(out, " -f");
+		put_option(out, o);
+	}
+	buf_puts(out, "\tcomplete -c $__gpustow_program -n '__gpustow_is unknown' -f\n");
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
 			put_word(out, commands[i]);

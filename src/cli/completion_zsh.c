@@ -2,6 +2,7 @@
 #include "cli/completion.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 
 #include <string.h>
 
@@ -133,6 +134,8 @@ static void put_head(struct buf *out)
 
 void completion_zsh(struct buf *out)
 {
+	const struct option_spec *o;
+
 	put_head(out);
 	buf_puts(out, "_gpustow()\n{\n"
 		      "\tlocal cmd=\n"
@@ -155,11 +158,13 @@ void completion_zsh(struct buf *out)
 	for (size_t i = 0; i < commands_n; i++)
 		if (!commands[i]->is_hidden)
 			put_command(out, commands[i]);
+	buf_puts(out, "\t*)\n\t\t((CURRENT == 2)) || return 1\n"
+		      "\t\t_describe command commands\n"
+		      "\t\t_arguments");
+	for (size_t i = 0; (o = option_at(global_specs, i)); i++)
+		put_spec(out, o, "--", o->name);
 	buf_puts(out,
-		"\t*)\n\t\t((CURRENT == 2)) || return 1\n"
-		"\t\t_describe command commands\n"
-		"\t\t_arguments '--help[show the commands]' '--version[show the version]'\n"
-		"\t\t;;\n\tesac\n}\n\n"
+		"\n\t\t;;\n\tesac\n}\n\n"
 		"if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n\t_gpustow \"$@\"\nelse\n"
 		"\tcompdef _gpustow gpustow nvidb gpusched\nfi\n");
 }

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -141,9 +142,12 @@ void command_help(const struct program *p, const struct command *c, struct buf *
 
 void command_overview(const struct program *p, struct buf *out)
 {
+	const struct option_spec *o;
+
 	buf_printf(out,
-		"usage: %s COMMAND [options] [arguments]\n"
-		"\nGPUs for people who share them: shell commands, queued onto cards by memory.\n"
+		"usage: %s [options] [COMMAND [options] [arguments]]\n"
+		"\nGPUs for people who share them: what they do, on this machine and on others, and shell\n"
+		"commands, queued onto cards by memory.\n"
 		"\ncommands:\n",
 		p->name);
 	for (size_t i = 0; i < commands_n; i++) {
@@ -157,6 +161,9 @@ void command_overview(const struct program *p, struct buf *out)
 			buf_printf(&left, " %s", c->args);
 		put_row(out, buf_str(&left), c->summary);
 	}
+	buf_puts(out, "\noptions before the command:\n");
+	for (size_t i = 0; (o = option_at(global_specs, i)); i++)
+		put_option(out, o);
 	buf_printf(out, "\n'%s help COMMAND' or '%s COMMAND --help' says what a command takes.\n",
 		p->name, p->name);
 }

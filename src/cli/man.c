@@ -5,6 +5,7 @@
 #include "cli/command.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -149,9 +150,11 @@ static void put_command_page(const struct command *c, struct buf *out)
 
 static void put_main_page(struct buf *out)
 {
+	const struct option_spec *o;
+
 	put_head(out, NULL, "GPUs for people who share them");
 	buf_puts(out,
-		"*gpustow* _COMMAND_ \\[options\\] \\[arguments\\]\n\n# DESCRIPTION\n\n"
+		"*gpustow* \\[options\\] \\[_COMMAND_ \\[options\\] \\[arguments\\]\\]\n\n# DESCRIPTION\n\n"
 		"*gpustow* queues shell commands onto GPUs by memory, so that several share a card and none of\n"
 		"them runs out. Started under the name *gpusched* it's *gpustow run*, and its first plain\n"
 		"argument is the jobs file; under the name *nvidb* it takes the same commands.\n\n# COMMANDS\n\n");
@@ -169,6 +172,9 @@ static void put_main_page(struct buf *out)
 		put_text(out, c->summary);
 		buf_puts(out, "\n\n");
 	}
+	buf_puts(out, "# OPTIONS\n\n");
+	for (size_t i = 0; (o = option_at(global_specs, i)); i++)
+		put_option(out, o);
 	buf_puts(out,
 		"# EXIT STATUS\n\n*0*\n\tsuccess\n\n*1*\n\tfailure; one sentence on standard error says why\n\n"
 		"*2*\n\ta mistake in the command line or in a file it names\n\n"

@@ -297,6 +297,35 @@ int option_parse(const struct option_spec *specs, bool abbreviations, int argc, 
 	return p.answer;
 }
 
+int option_parse_leading(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e)
+{
+	struct parse p = {.specs = specs,
+		.abbreviations = abbreviations,
+		.argc = argc,
+		.argv = argv,
+		.opts = opts,
+		.e = e};
+
+	while (p.next < argc) {
+		char *word = argv[p.next];
+		int r;
+
+		if (word[0] != '-' || !word[1])
+			break;
+		p.next++;
+		if (strcmp(word, "--") == 0)
+			break;
+		r = word[1] == '-' ? parse_long(&p, word) : parse_letters(&p, word);
+		if (r < 0)
+			return r;
+		if (p.answer)
+			break;
+	}
+	*ret_first = p.next;
+	return p.answer;
+}
+
 void option_done(const struct option_spec *specs, void *opts)
 {
 	for (const struct option_spec *o = specs; o && o->name; o++) {

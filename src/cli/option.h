@@ -54,6 +54,12 @@ enum { OPTION_HELP = 1, OPTION_VERSION = 2 };
  */
 int option_parse(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
 	void *opts, int *ret_first, struct err *e);
+/*
+ * The same for options before a command: ends at the first plain argument, which is at argv[*ret_first] (argc: there's
+ * none), and permutes nothing.
+ */
+int option_parse_leading(const struct option_spec *specs, bool abbreviations, int argc, char **argv,
+	void *opts, int *ret_first, struct err *e);
 /* Frees the lists in *opts. */
 void option_done(const struct option_spec *specs, void *opts);
 

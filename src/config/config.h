@@ -18,14 +18,14 @@ enum host_auth { AUTH_AUTO, AUTH_KEY, AUTH_PASSWORD };
 struct host_config {
 	char *nickname; /* never NULL: default user@host:port */
 	char *hostname; /* never NULL; host: is the deprecated alias */
-	int port;	/* 22 */
+	int port; /* 22 */
 	char *username; /* NULL: ssh decides */
 	enum host_auth auth;
 	char *identityfile; /* ~ expanded */
 	char *password;
-	char *proxyjump;  /* "a,b@c:22" normalised; NULL: direct */
-	char *agent_dir;  /* ours: where the agent's program may lie on that host; NULL: the usual places */
-	int32_t *gpus;	  /* gpus: / gpu_ids: placement only */
+	char *proxyjump; /* "a,b@c:22" normalised; NULL: direct */
+	char *agent_dir; /* ours: where the agent's program may lie on that host; NULL: the usual places */
+	int32_t *gpus; /* gpus: / gpu_ids: placement only */
 	size_t n_gpus;
 	bool has_gpus; /* an empty list is no GPU placements */
 	uint32_t line; /* where its mapping begins */
@@ -37,7 +37,8 @@ struct config {
 	bool compact, remote;
 	struct host_config *servers;
 	size_t n_servers;
-	struct buf warnings; /* lines "config.yml line 7: unknown key 'colour' in basic: is ignored" */
+	struct buf
+		warnings; /* lines "config.yml line 7: unknown key 'colour' in basic: is ignored" */
 };
 
 /* The home directory: the value of `variable` ("GPUSTOW_HOME", "NVIDB_HOME"), else `name` (".gpustow", ".nvidb") below ~. Absolute. */
@@ -48,6 +49,19 @@ int config_parse(const char *bytes, size_t n, const char *path, struct config *r
 int config_load(const char *home, struct config *ret, struct err *e);
 void config_done(struct config *c);
 void host_config_done(struct host_config *h);
+
+/*
+ * One key of a server from text, as the file and the command line give it: "hostname", "port", "username", "nickname",
+ * "auth", "identityfile", "password", "proxyjump", "agent_dir", "gpus" ("0,1"; "none": an empty list). NULL and "" leave it
+ * unset. -EINVAL with "KEY: ..., what would be right". `identityfile` keeps its "~": config_parse expands it.
+ */
+int host_config_set(struct host_config *h, const char *key, const char *value, struct err *e);
+/* What a whole server needs: a hostname; port and nickname get their defaults. Call once, after the last set. */
+int host_config_finish(struct host_config *h, struct err *e);
+const char *host_auth_name(enum host_auth auth); /* "auto", "key", "password" */
+/* The same (hostname ignoring case, port, username). */
+bool host_config_same_place(const struct host_config *a, const struct host_config *b);
+
 /* By nickname: exact, then unique ignoring case, then unique part of it. -ENOENT, -EEXIST (several: named in *e). */
 int config_find(const struct config *c, const char *name, size_t *ret, struct err *e);
 
@@ -56,7 +70,10 @@ int config_find(const struct config *c, const char *name, size_t *ret, struct er
  * result is parsed again and compared with what was meant; where the file's shape doesn't allow it (flow style, an alias,
  * several documents) nothing is written and the sentence says what to write by hand.
  */
+/* -EEXIST, and nothing is written: a nickname or a (hostname, port, username) is there already. -EPERM: a password, and others may read the file. */
 int config_add(const char *home, const struct host_config *hosts, size_t n, struct err *e);
+/* By exact nickname; -ENOENT. */
 int config_remove(const char *home, const char *nickname, struct err *e);
 /* Replaces or inserts `key: value` below `section`, for the view: block to come. value is a plain or quoted scalar. */
-int config_set(const char *home, const char *section, const char *key, const char *value, struct err *e);
+int config_set(
+	const char *home, const char *section, const char *key, const char *value, struct err *e);

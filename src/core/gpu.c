@@ -35,6 +35,8 @@ void gpu_snapshot_done(struct gpu_snapshot *s)
 		return;
 	free(s->cards);
 	free(s->procs);
+	free(s->more);
+	free(s->instances);
 	*s = (struct gpu_snapshot){0};
 }
 
@@ -55,6 +57,8 @@ void gpu_snapshot_copy(const struct gpu_snapshot *from, struct gpu_snapshot *ret
 
 	to.cards = copy_rows(from->cards, from->n_cards, sizeof(*from->cards));
 	to.procs = copy_rows(from->procs, from->n_procs, sizeof(*from->procs));
+	to.more = from->more ? copy_rows(from->more, from->n_procs, sizeof(*from->more)) : NULL;
+	to.instances = copy_rows(from->instances, from->n_instances, sizeof(*from->instances));
 	*ret = to;
 }
 

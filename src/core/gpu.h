@@ -12,18 +12,20 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define GPU_MAX 64	 /* cards a node may have; more are left out and said so */
+#define GPU_MAX 64 /* cards a node may have; more are left out and said so */
 #define GPU_PROC_MAX 4096 /* process rows of one snapshot */
 #define GPU_UUID_LEN 48
 #define GPU_NAME_LEN 96
 #define GPU_BUS_LEN 32
+#define GPU_CMDLINE_LEN 512
+#define GPU_INSTANCE_MAX 256 /* MIG instances of one snapshot; a card has at most 7 */
 
 enum gpu_state {
 	GPU_OK = 0,
-	GPU_LOST,	 /* off the bus or not answering to its handle (NVML 15, 28) */
+	GPU_LOST, /* off the bus or not answering to its handle (NVML 15, 28) */
 	GPU_NEEDS_RESET, /* NVML 16 */
-	GPU_FORBIDDEN,	 /* counted but may not be opened (NVML 4, 17) */
-	GPU_FAILED,	 /* any other error on the card itself */
+	GPU_FORBIDDEN, /* counted but may not be opened (NVML 4, 17) */
+	GPU_FAILED, /* any other error on the card itself */
 	GPU_STATE_N,
 };
 
@@ -34,9 +36,11 @@ struct gpu_card {
 	char bus_id[GPU_BUS_LEN]; /* "00000000:3B:00.0", "" unknown */
 	enum gpu_state state;
 	bool is_unified; /* shares the machine's memory: total and used come from /proc/meminfo */
-	bool is_blind;	 /* the driver names no memory per process here (WSL, foreign pid namespace) */
-	int32_t numa;	 /* -1 unknown */
-	uint64_t nvlink_peers; /* bit i: an active NVLink to the card at position i of the snapshot */
+	bool is_blind; /* the driver names no memory per process here (WSL, foreign pid namespace) */
+	int32_t numa; /* -1 unknown */
+	uint64_t
+		nvlink_peers; /* bit i: an active NVLink to the card at position i of the snapshot */
+	char arch[16]; /* "Ampere", "" unknown */
 	struct value m[METRIC_N];
 };
 
@@ -47,15 +51,44 @@ struct gpu_proc {
 	uint32_t card; /* position in the snapshot's cards, not the index */
 	uint32_t kind; /* enum gpu_proc_kind bits */
 	int32_t pid;
-	uint64_t start_ticks; /* /proc/PID/stat field 22; 0 when the process is gone or not visible */
+	uint64_t
+		start_ticks; /* /proc/PID/stat field 22; 0 when the process is gone or not visible */
 	struct value used_mib;
 	uint32_t uid; /* (uid_t)-1 unknown */
+	int32_t gi, ci; /* GPU and compute instance (MIG) + 1; 0: none, or several */
 	char comm[32]; /* raw bytes from /proc, NUL-terminated: clean before showing */
 	/* Whose child is it? Filled by the sampler from /proc, for rule 3 of DESIGN. */
 	int32_t pgid, sid; /* 0 unknown */
 	uint32_t n_ancestors;
 	int32_t ancestors[32]; /* parent first */
-	char mark[80]; /* value of GPUSTOW_MARK in its environment ("<queue uuid>/<job>.<attempt>"), "" if none */
+	char mark
+		[80]; /* value of GPUSTOW_MARK in its environment ("<queue uuid>/<job>.<attempt>"), "" if none */
+};
+
+/* What a row has besides in a sample with details. Texts are raw bytes: clean before showing. */
+struct gpu_proc_more {
+	/* Between two looks of the driver; held for one of its periods, then 0 as long as the process is listed. */
+	struct value sm_pct, mem_pct, enc_pct, dec_pct;
+	struct value cpu_pct; /* 100 is one core; between two samples */
+	struct value rss_mib;
+	int64_t start_wall_ms; /* 0 unknown */
+	char user[33]; /* "" when the uid has no name (yet): show the number */
+	char cmdline
+		[GPU_CMDLINE_LEN]; /* arguments joined by blanks; "" for a kernel thread or one that is gone */
+	/* From the path of its cgroup; "" without. */
+	char container[65]; /* the container's id */
+	char pod[64]; /* uid of the Kubernetes pod */
+	char slurm_job[32];
+	char unit[96]; /* systemd unit or scope */
+};
+
+/* One MIG instance: watched only. It isn't among the cards, so nothing is ever placed on it by mistake. */
+struct gpu_instance {
+	uint32_t card; /* position of its card in the snapshot */
+	int32_t gi, ci; /* as in struct gpu_proc */
+	char uuid[GPU_UUID_LEN]; /* "MIG-..." */
+	char profile[32]; /* "1g.10gb"; "" unknown */
+	struct value mem_total_mib, mem_used_mib, sm_count;
 };
 
 struct gpu_snapshot {
@@ -67,6 +100,12 @@ struct gpu_snapshot {
 	uint32_t n_cards, n_procs;
 	struct gpu_card *cards; /* n_cards, ascending index; owned */
 	struct gpu_proc *procs; /* n_procs; owned */
+	/* What comes with details only; the process rows of such a sample may be those of an earlier one. */
+	bool has_details, has_old_procs;
+	char driver[32], cuda[16], library[32]; /* versions; "" unknown */
+	struct gpu_proc_more *more; /* parallel to procs; NULL without details; owned */
+	uint32_t n_instances;
+	struct gpu_instance *instances; /* n_instances, by card; owned */
 };
 
 void gpu_snapshot_done(struct gpu_snapshot *s);

@@ -5,6 +5,8 @@
  *
  *   [card, kind, pid, start ticks, MiB or the reason as a word, uid or -1, comm, row + 1 or 0]
  *
+ * What a sample with details has besides is sample_details.c's.
+ *
  * Members may be added to objects, and values to the end of the arrays; both sides ignore what they don't know.
  */
 #include "core/sample.h"
@@ -12,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/sample_details.h"
 
 #include <string.h>
 
@@ -30,7 +33,7 @@ void sample_done(struct sample *s)
 }
 
 /* Names come from drivers and processes: whatever bytes they hold, they go out as valid and harmless text. */
-static json_t *clean_text(const char *s)
+json_t *sample_text(const char *s)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 
@@ -38,14 +41,15 @@ static json_t *clean_text(const char *s)
 	return json_string(buf_str(&b));
 }
 
-static void encode_metrics(const struct gpu_card *c, json_t *o)
+static void encode_metrics(const struct gpu_card *c, bool with_details, json_t *o)
 {
 	json_t *absent = json_object(), *m = json_object();
+	size_t n = with_details ? METRIC_N : METRIC_PLAIN_N;
 
-	for (size_t i = 0; i < METRIC_N; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (value_is_present(c->m[i]))
 			json_object_set_new_nocheck(m, metric_info[i].key, json_integer(c->m[i].v));
-		else if (c->m[i].state != VALUE_NOT_ASKED)
+		else if (with_details || c->m[i].state != VALUE_NOT_ASKED)
 			json_object_set_new_nocheck(absent, metric_info[i].key,
 				json_string(value_state_name(c->m[i].state)));
 	}
@@ -53,22 +57,29 @@ static void encode_metrics(const struct gpu_card *c, json_t *o)
 	json_object_set_new_nocheck(o, "absent", absent);
 }
 
-static json_t *encode_card(const struct gpu_card *c, int64_t promised_mib)
+static json_t *encode_card(const struct gpu_card *c, int64_t promised_mib, bool with_details)
 {
 	json_t *o = json_object();
 
 	json_object_set_new_nocheck(o, "index", json_integer(c->index));
-	json_object_set_new_nocheck(o, "uuid", clean_text(c->uuid));
-	json_object_set_new_nocheck(o, "name", clean_text(c->name));
-	json_object_set_new_nocheck(o, "bus_id", clean_text(c->bus_id));
+	json_object_set_new_nocheck(o, "uuid", sample_text(c->uuid));
+	json_object_set_new_nocheck(o, "name", sample_text(c->name));
+	json_object_set_new_nocheck(o, "bus_id", sample_text(c->bus_id));
 	json_object_set_new_nocheck(o, "state", json_string(gpu_state_name(c->state)));
 	json_object_set_new_nocheck(o, "is_unified", json_boolean(c->is_unified));
 	json_object_set_new_nocheck(o, "is_blind", json_boolean(c->is_blind));
 	json_object_set_new_nocheck(o, "numa", json_integer(c->numa));
 	json_object_set_new_nocheck(o, "nvlink_peers", json_integer((json_int_t)c->nvlink_peers));
 	json_object_set_new_nocheck(o, "promised_mib", json_integer(promised_mib));
-	encode_metrics(c, o);
+	encode_metrics(c, with_details, o);
+	if (with_details)
+		json_object_set_new_nocheck(o, "arch", sample_text(c->arch));
 	return o;
+}
+
+json_t *sample_value(struct value v)
+{
+	return value_is_present(v) ? json_integer(v.v) : json_string(value_state_name(v.state));
 }
 
 static json_t *encode_proc(const struct gpu_proc *p, uint32_t row)
@@ -79,11 +90,9 @@ static json_t *encode_proc(const struct gpu_proc *p, uint32_t row)
 	json_array_append_new(a, json_integer(p->kind));
 	json_array_append_new(a, json_integer(p->pid));
 	json_array_append_new(a, json_integer((json_int_t)p->start_ticks));
-	json_array_append_new(a, value_is_present(p->used_mib)
-					 ? json_integer(p->used_mib.v)
-					 : json_string(value_state_name(p->used_mib.state)));
+	json_array_append_new(a, sample_value(p->used_mib));
 	json_array_append_new(a, json_integer(p->uid == (uint32_t)-1 ? -1 : (json_int_t)p->uid));
-	json_array_append_new(a, clean_text(p->comm));
+	json_array_append_new(a, sample_text(p->comm));
 	json_array_append_new(a, json_integer(row));
 	return a;
 }
@@ -111,8 +120,9 @@ json_t *sample_encode(const struct sample *s)
 	       *rows = json_array();
 
 	for (uint32_t i = 0; i < s->snap.n_cards; i++)
-		json_array_append_new(cards,
-			encode_card(&s->snap.cards[i], s->promised_mib ? s->promised_mib[i] : 0));
+		json_array_append_new(
+			cards, encode_card(&s->snap.cards[i],
+				       s->promised_mib ? s->promised_mib[i] : 0, s->with_details));
 	for (uint32_t i = 0; i < s->snap.n_procs; i++)
 		json_array_append_new(
 			procs, encode_proc(&s->snap.procs[i], s->proc_row ? s->proc_row[i] : 0));
@@ -123,16 +133,18 @@ json_t *sample_encode(const struct sample *s)
 	json_object_set_new_nocheck(o, "begun_boot_ms", json_integer(s->snap.begun_ms));
 	json_object_set_new_nocheck(o, "ended_boot_ms", json_integer(s->snap.ended_ms));
 	json_object_set_new_nocheck(o, "wall_ms", json_integer(s->wall_ms));
-	json_object_set_new_nocheck(o, "source", clean_text(s->snap.source));
-	json_object_set_new_nocheck(o, "error", clean_text(s->snap.error));
+	json_object_set_new_nocheck(o, "source", sample_text(s->snap.source));
+	json_object_set_new_nocheck(o, "error", sample_text(s->snap.error));
 	json_object_set_new_nocheck(o, "cards", cards);
 	json_object_set_new_nocheck(o, "procs", procs);
 	json_object_set_new_nocheck(o, "rows", rows);
+	if (s->with_details)
+		sample_put_details(s, o);
 	return o;
 }
 
 /* A text of at most size - 1 bytes, cut between characters: cleaning may have made it longer than it was. */
-static int decode_text(const json_t *v, char *ret, size_t size, const char *key, struct err *e)
+int sample_take_text(const json_t *v, char *ret, size_t size, const char *key, struct err *e)
 {
 	size_t n;
 
@@ -148,7 +160,7 @@ static int decode_text(const json_t *v, char *ret, size_t size, const char *key,
 
 static int member_text(const json_t *o, const char *key, char *ret, size_t size, struct err *e)
 {
-	return decode_text(json_object_get(o, key), ret, size, key, e);
+	return sample_take_text(json_object_get(o, key), ret, size, key, e);
 }
 
 static void decode_metrics(const json_t *o, struct gpu_card *c)
@@ -192,6 +204,8 @@ static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promise
 	if (gpu_state_from_name(state, &c->state))
 		c->state = GPU_FAILED;
 	decode_metrics(o, c);
+	if (json_is_string(json_object_get(o, "arch")))
+		return member_text(o, "arch", c->arch, sizeof(c->arch), e);
 	return 0;
 }
 
@@ -205,7 +219,7 @@ static int array_int(const json_t *a, size_t i, int64_t min, int64_t max, int64_
 	return 0;
 }
 
-static struct value decode_used(const json_t *v)
+struct value sample_take_value(const json_t *v)
 {
 	enum value_state state = VALUE_FAILED;
 
@@ -227,14 +241,14 @@ static int decode_proc(const json_t *a, const struct sample *s, struct gpu_proc 
 		array_int(a, 5, -1, UINT32_MAX, &uid) || array_int(a, 7, 0, s->n_rows, &row))
 		return err_set(e, -EINVAL,
 			"the sample has a process row with a figure missing or out of range");
-	if (decode_text(json_array_get(a, 6), p->comm, sizeof(p->comm), "comm", e))
+	if (sample_take_text(json_array_get(a, 6), p->comm, sizeof(p->comm), "comm", e))
 		return -EINVAL;
 	p->card = (uint32_t)card;
 	p->kind = (uint32_t)kind;
 	p->pid = (int32_t)pid;
 	p->start_ticks = (uint64_t)start;
 	p->uid = uid < 0 ? (uint32_t)-1 : (uint32_t)uid;
-	p->used_mib = decode_used(json_array_get(a, 4));
+	p->used_mib = sample_take_value(json_array_get(a, 4));
 	*ret_row = (uint32_t)row;
 	return 0;
 }
@@ -318,7 +332,7 @@ static int decode_all(const json_t *msg, struct sample *s, struct err *e)
 		r = decode_row(json_array_get(rows, i), n_cards, &s->rows[i], e);
 	for (uint32_t i = 0; !r && i < n_procs; i++)
 		r = decode_proc(json_array_get(procs, i), s, &s->snap.procs[i], &s->proc_row[i], e);
-	return r;
+	return r ? r : sample_take_details(msg, procs, s, e);
 }
 
 int sample_decode(const json_t *msg, struct sample *ret, struct err *e)

@@ -6,18 +6,19 @@
 
 #include "core/attempt.h"
 #include "core/gpu.h"
+#include "core/host_figures.h"
 #include "core/wire.h"
 
 /* What one live attempt holds or has been promised on one card, whichever queue of this user it belongs to. */
 struct ledger_row {
 	struct attempt_name name;
-	uint32_t card;	      /* position in the snapshot's cards */
+	uint32_t card; /* position in the snapshot's cards */
 	int64_t declared_mib; /* -1: undeclared, the whole card */
-	int64_t budget_mib;   /* what it's charged now; the card's total when whole */
-	int64_t held_mib;     /* measured now */
-	int64_t peak_mib;     /* highest measured since its start */
-	bool is_sampled;      /* seen on the card at least once */
-	bool has_ended;	      /* leader ended, leftovers still hold memory */
+	int64_t budget_mib; /* what it's charged now; the card's total when whole */
+	int64_t held_mib; /* measured now */
+	int64_t peak_mib; /* highest measured since its start */
+	bool is_sampled; /* seen on the card at least once */
+	bool has_ended; /* leader ended, leftovers still hold memory */
 };
 
 struct sample {
@@ -29,9 +30,19 @@ struct sample {
 	int64_t *promised_mib;
 	struct ledger_row *rows;
 	uint32_t n_rows;
+	/*
+	 * Everything there is goes out: all metrics, instances, host, versions, and the process rows' details. Encoding
+	 * with false leaves out what the snapshot may have of these; decoding says which it was.
+	 */
+	bool with_details;
+	bool has_host;
+	struct host_figures host;
 };
 
 void sample_done(struct sample *s);
-/* A new {"op":"sample",...}; the caller's reference. */
+/*
+ * A new {"op":"sample",...}; the caller's reference. Texts of process rows have a limit together, so that a sample with
+ * details stays below that of a message: rows past it go without.
+ */
 json_t *sample_encode(const struct sample *s);
 int sample_decode(const json_t *msg, struct sample *ret, struct err *e);

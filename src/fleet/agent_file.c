@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/sys.h"
+#include "fleet/boot.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,6 +20,14 @@
 #include <sys/wait.h>
 
 extern const char agent_bytes[], agent_bytes_end[];
+#ifdef GPUSTOW_AGENT_AARCH64
+extern const char agent_aarch64_bytes[], agent_aarch64_bytes_end[];
+#endif
+#ifdef __aarch64__
+#define OWN_CPU "aarch64"
+#else
+#define OWN_CPU "x86_64"
+#endif
 
 #define SERVE_MS 5000
 
@@ -26,6 +35,28 @@ const void *agent_file_bytes(size_t *ret_n)
 {
 	*ret_n = (size_t)(agent_bytes_end - agent_bytes);
 	return agent_bytes;
+}
+
+static void put_carried(struct boot_agent *to, const char *cpu, const char *bytes, const char *end)
+{
+	uint8_t digest[32];
+
+	*to = (struct boot_agent){.cpu = cpu, .bytes = bytes, .n = (size_t)(end - bytes)};
+	sha256(bytes, to->n, digest);
+	hex_encode(digest, 32, to->hash);
+}
+
+size_t agent_file_carried(struct boot_agent *ret, size_t max)
+{
+	size_t n = 0;
+
+	if (n < max)
+		put_carried(&ret[n++], OWN_CPU, agent_bytes, agent_bytes_end);
+#ifdef GPUSTOW_AGENT_AARCH64
+	if (n < max)
+		put_carried(&ret[n++], "aarch64", agent_aarch64_bytes, agent_aarch64_bytes_end);
+#endif
+	return n;
 }
 
 /* "agent-<sha256 of the bytes>" */

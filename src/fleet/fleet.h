@@ -18,27 +18,36 @@
 #include <event2/event.h>
 #include <stdbool.h>
 
-enum host_state { HOST_CONNECTING, HOST_UP, HOST_TEXT, HOST_NONE, HOST_SUSPECT, HOST_DOWN, HOST_AUTH };
+enum host_state {
+	HOST_CONNECTING,
+	HOST_UP,
+	HOST_TEXT,
+	HOST_NONE,
+	HOST_SUSPECT,
+	HOST_DOWN,
+	HOST_AUTH
+};
 const char *host_state_name(enum host_state s); /* "up", "down", ... */
 
 struct fleet_host {
 	const struct host_config *config; /* NULL: this machine */
-	const char *name;		  /* "local", or the nickname */
+	const char *name; /* "local", or the nickname */
 	enum host_state state;
-	char why[512];			  /* the sentence behind any state but UP; "" */
-	const struct sample *sample;	  /* the latest; NULL before the first. Kept while the host is down (stale) */
-	int64_t sample_at_ms;		  /* our BOOTTIME when it arrived */
-	int64_t rtt_ms;			  /* of the last exchange; -1 unknown */
-	int64_t clock_offset_ms;	  /* its wall clock less ours, half the round trip allowed for */
+	char why[512]; /* the sentence behind any state but UP; "" */
+	const struct sample *
+		sample; /* the latest; NULL before the first. Kept while the host is down (stale) */
+	int64_t sample_at_ms; /* our BOOTTIME when it arrived */
+	int64_t rtt_ms; /* of the last exchange; -1 unknown */
+	int64_t clock_offset_ms; /* its wall clock less ours, half the round trip allowed for */
 	/* --debug: when each step was done, ms after the start; -1: not yet */
 	int64_t connected_ms, hello_ms, first_sample_ms;
 };
 
 struct fleet_options {
 	int64_t interval_ms; /* of samples; 0: one and no more (--once) */
-	bool can_ask;	     /* a person is at the terminal: passwords and host keys may be asked for */
-	bool details;	     /* ask for processes' details and host figures too */
-	const char *home;    /* control sockets lie below it */
+	bool can_ask; /* a person is at the terminal: passwords and host keys may be asked for */
+	bool details; /* ask for processes' details and host figures too */
+	const char *home; /* control sockets lie below it */
 };
 
 struct fleet;
@@ -46,13 +55,18 @@ struct fleet_owner {
 	void *arg;
 	void (*changed)(void *arg, const struct fleet_host *h); /* state, sample or both */
 	/* Somebody has to answer; the answer (NULL: refused) comes by fleet_answer. prompt is ssh's own text. NULL: nobody can. */
-	void (*asks)(void *arg, const struct fleet_host *h, uint64_t question, const char *prompt, bool is_secret);
+	void (*asks)(void *arg, const struct fleet_host *h, uint64_t question, const char *prompt,
+		bool is_secret);
 };
 
-struct fleet *fleet_new(struct event_base *base, const struct fleet_options *o, const struct fleet_owner *owner);
+struct fleet *fleet_new(
+	struct event_base *base, const struct fleet_options *o, const struct fleet_owner *owner);
 /* is_local: this machine. config must outlive the fleet. */
 void fleet_add(struct fleet *f, const struct host_config *config);
 size_t fleet_count(const struct fleet *f);
 const struct fleet_host *fleet_at(const struct fleet *f, size_t i);
 void fleet_answer(struct fleet *f, uint64_t question, const char *answer);
+/* A person wants it tried now: the only way out of AUTH, and a shorter one out of DOWN. */
+void fleet_retry(struct fleet *f, size_t i);
+/* Not from within a callback. */
 void fleet_free(struct fleet *f);

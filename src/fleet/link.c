@@ -1,41 +1,43 @@
 /*
- * The link to the local machine's agent. Owns the socket, the back-off and the link number; knows nothing of jobs.
+ * A link to an agent, whatever carries it (link_local.c, link_ssh.c). Owns the descriptor once it's open, the back-off
+ * and the link number; knows nothing of jobs.
  *
- *   down --connect--> greeting --hello--> up --end, silence or nonsense--> down (back-off)
+ *   down --open--> opening --opened--> greeting --hello--> up --end, silence or nonsense--> closing --> down (back-off)
  */
-#include "fleet/link.h"
+#include "fleet/link_inner.h"
 
-#include "agent/root.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "core/wire.h"
-#include "fleet/agent_file.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define PING_MS 10000
 #define DEAD_MS 35000
-#define HELLO_MS 5000
+#define NOISE_MAX 65536
+#define PROVEN_MS 5000 /* a link that was up for less has failed, not been lost */
 
-enum link_state { LINK_DOWN, LINK_GREETING, LINK_UP };
+enum link_state { LINK_DOWN, LINK_OPENING, LINK_GREETING, LINK_UP, LINK_CLOSING };
 
 struct link {
+	struct transport *transport;
 	struct event_base *base;
 	struct link_owner owner;
 	char *who;
 	char queue[ID_LEN];
 	uint64_t incarnation, epoch, number;
 	enum link_state state;
+	enum link_failure failure;
+	unsigned n_failures; /* since it was last up */
+	int64_t up_at_ms; /* in this connection; 0: not yet */
 	int fd;
+	size_t n_noise;
 	struct buf in, out;
 	struct event *readable, *writable, *timer;
-	int64_t heard_ms, back_off_ms;
+	int64_t heard_ms, asked_ms, rtt_ms;
 };
 
 static void set_timer(struct link *l, int64_t ms)
@@ -59,14 +61,32 @@ static void drop_socket(struct link *l)
 	buf_clear(&l->out);
 }
 
+void link_failed(struct link *l, enum link_failure kind, const char *why)
+{
+	bool was_up = l->up_at_ms && clock_boot_ms() - l->up_at_ms >= PROVEN_MS;
+	int64_t delay_ms;
+
+	drop_socket(l);
+	l->state = LINK_DOWN;
+	l->failure = kind;
+	l->up_at_ms = 0;
+	delay_ms = l->transport->impl->delay_ms(l->transport, kind, l->n_failures, was_up);
+	l->n_failures++;
+	if (delay_ms >= 0)
+		set_timer(l, delay_ms);
+	else
+		event_del(l->timer);
+	l->owner.down(l->owner.arg, why);
+}
+
+/* The link has seen enough; the transport may know better why. */
 static void go_down(struct link *l, const char *why)
 {
 	drop_socket(l);
-	l->state = LINK_DOWN;
-	set_timer(l, l->back_off_ms);
-	l->back_off_ms =
-		l->back_off_ms ? (l->back_off_ms * 2 > 5000 ? 5000 : l->back_off_ms * 2) : 100;
-	l->owner.down(l->owner.arg, why);
+	l->state = LINK_CLOSING;
+	event_del(l->timer);
+	if (!l->transport->impl->close(l->transport, why))
+		link_failed(l, LINK_FAIL_NET, why);
 }
 
 static void flush(struct link *l)
@@ -98,7 +118,7 @@ void link_send(struct link *l, json_t *msg)
 {
 	struct err e;
 
-	if (l->state != LINK_DOWN && !wire_put_json(&l->out, msg, &e))
+	if ((l->state == LINK_GREETING || l->state == LINK_UP) && !wire_put_json(&l->out, msg, &e))
 		flush(l);
 	json_decref(msg);
 }
@@ -114,6 +134,7 @@ static void say_hello(struct link *l)
 			json_pack("[I,I,I]", (json_int_t)l->incarnation, (json_int_t)l->epoch,
 				(json_int_t)++l->number));
 	}
+	l->asked_ms = clock_boot_ms();
 	link_send(l, msg);
 }
 
@@ -138,11 +159,14 @@ static void greeted(struct link *l, const char *op, const json_t *msg)
 
 	if (!strcmp(op, "stale")) {
 		go_down(l, "another scheduler commands this queue now");
-	} else if (strcmp(op, "hello") || !read_hello(msg, &hello)) {
+	} else if (strcmp(op, "hello") != 0 || !read_hello(msg, &hello)) {
 		go_down(l, "the agent did not say hello as agreed");
 	} else {
 		l->state = LINK_UP;
-		l->back_off_ms = 0;
+		l->failure = LINK_FAIL_NONE;
+		l->n_failures = 0;
+		l->up_at_ms = clock_boot_ms();
+		l->rtt_ms = l->up_at_ms - l->asked_ms;
 		set_timer(l, PING_MS);
 		l->owner.up(l->owner.arg, &hello);
 	}
@@ -160,17 +184,40 @@ static void take_message(struct link *l, const json_t *msg)
 		link_send(l, json_pack("{s:s}", "op", "pong"));
 	else if (!strcmp(op, "bye"))
 		go_down(l, "the agent left");
-	else if (strcmp(op, "pong"))
+	else if (!strcmp(op, "pong"))
+		l->rtt_ms = clock_boot_ms() - l->asked_ms;
+	else
 		l->owner.message(l->owner.arg, op, msg);
+}
+
+/*
+ * Drops text that stands where a frame should begin: a frame's first byte is 0, for it's never 16 MiB long, and text
+ * has no such byte. False: too much of it.
+ */
+static bool skip_noise(struct link *l)
+{
+	const char *frame = l->in.len ? memchr(l->in.data, 0, l->in.len) : NULL;
+	size_t n = frame ? (size_t)(frame - l->in.data) : l->in.len;
+
+	buf_drop(&l->in, n);
+	l->n_noise += n;
+	return l->n_noise <= NOISE_MAX;
 }
 
 static void take_frames(struct link *l)
 {
-	while (l->state != LINK_DOWN) {
+	while (l->state == LINK_GREETING || l->state == LINK_UP) {
 		struct err e = {0};
 		json_t *msg = NULL;
-		int r = wire_get_json(&l->in, &msg, &e);
+		int r;
 
+		if (l->transport->impl->has_noise && !skip_noise(l)) {
+			go_down(l,
+				"something else than the agent writes into the channel; look at what the account's "
+				"login files leave running in the background");
+			break;
+		}
+		r = wire_get_json(&l->in, &msg, &e);
 		if (r < 0) {
 			go_down(l, e.text);
 		} else if (!r) {
@@ -201,57 +248,21 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	take_frames(l);
 }
 
-/* A connected socket, or -errno. */
-static int connect_root(struct err *e)
+void link_opened(struct link *l, int fd, const char *rest, size_t n)
 {
-	char path[4096];
-	struct root root;
-	struct sockaddr_un address;
-	int fd, r;
-
-	root_init(&root);
-	r = root_path(path, sizeof(path), e);
-	if (!r)
-		r = root_open(&root, path, e);
-	if (r < 0)
-		return r;
-	r = root_sockaddr(&root, "agent.sock", &address, e);
-	fd = r < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (!r && fd < 0)
-		r = -errno;
-	if (!r && connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		r = -errno;
-	if ((r == -ECONNREFUSED || r == -ENOENT) && !(r = agent_file_serve(root.path, e)) &&
-		connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-		r = err_sys(e, -errno, "cannot reach the agent at %s/agent.sock", root.path);
-	root_done(&root);
-	if (r < 0) {
-		if (fd >= 0)
-			close(fd);
-		if (!e->text[0])
-			err_sys(e, r, "cannot reach the agent");
-		return r;
-	}
-	fd_set_nonblock(fd, true);
-	return fd;
-}
-
-static void try_connect(struct link *l)
-{
-	struct err e = {0};
-
-	l->fd = connect_root(&e);
-	if (l->fd < 0) {
-		go_down(l, e.text);
-		return;
-	}
+	l->fd = fd;
 	l->state = LINK_GREETING;
+	l->n_noise = 0;
 	l->heard_ms = clock_boot_ms();
-	l->readable = event_new(l->base, l->fd, EV_READ | EV_PERSIST, on_readable, l);
-	l->writable = event_new(l->base, l->fd, EV_WRITE, on_writable, l);
+	l->readable = event_new(l->base, fd, EV_READ | EV_PERSIST, on_readable, l);
+	l->writable = event_new(l->base, fd, EV_WRITE, on_writable, l);
 	event_add(l->readable, NULL);
-	set_timer(l, HELLO_MS);
+	set_timer(l, l->transport->impl->hello_ms);
 	say_hello(l);
+	if (n) {
+		buf_put(&l->in, rest, n);
+		take_frames(l);
+	}
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -260,22 +271,26 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	int64_t now = clock_boot_ms();
 
 	if (l->state == LINK_DOWN) {
-		try_connect(l);
+		l->state = LINK_OPENING;
+		l->transport->impl->open(l->transport);
 	} else if (l->state == LINK_GREETING) {
-		go_down(l, "the agent does not answer");
+		go_down(l, LINK_UNANSWERED);
 	} else if (now - l->heard_ms > DEAD_MS) {
 		go_down(l, "the agent has been silent for 35 s");
 	} else {
+		l->asked_ms = now;
 		link_send(l, json_pack("{s:s}", "op", "ping"));
 		set_timer(l, PING_MS);
 	}
 }
 
-struct link *link_new_local(
-	struct event_base *base, const struct link_who *who, const struct link_owner *owner)
+struct link *link_new(struct event_base *base, struct transport *t, const struct link_who *who,
+	const struct link_owner *owner)
 {
 	struct link *l = xcalloc(1, sizeof(*l));
 
+	t->link = l;
+	l->transport = t;
 	l->base = base;
 	l->owner = *owner;
 	l->who = xstrdup(who->who);
@@ -284,6 +299,7 @@ struct link *link_new_local(
 	l->incarnation = who->incarnation;
 	l->epoch = who->epoch;
 	l->fd = -1;
+	l->rtt_ms = -1;
 	l->timer = evtimer_new(base, on_timer, l);
 	set_timer(l, 0);
 	return l;
@@ -299,11 +315,57 @@ size_t link_unsent(const struct link *l)
 	return l->out.len;
 }
 
+int64_t link_rtt_ms(const struct link *l)
+{
+	return l->rtt_ms;
+}
+
+enum link_failure link_failure(const struct link *l)
+{
+	return l->failure;
+}
+
+void link_set_failure(struct link *l, enum link_failure kind)
+{
+	l->failure = kind;
+}
+
+void link_ssh_steps(const struct link *l, struct link_ssh_steps *ret)
+{
+	const struct transport *t = l->transport;
+
+	*ret = t->impl->steps ? *t->impl->steps(t) : (struct link_ssh_steps){.connected_at_ms = -1};
+}
+
+void link_retry(struct link *l)
+{
+	if (l->state == LINK_DOWN)
+		set_timer(l, 0);
+}
+
+void link_answer(struct link *l, uint64_t question, const char *answer)
+{
+	if (l->transport->impl->answer)
+		l->transport->impl->answer(l->transport, question, answer);
+}
+
+void link_run_text(struct link *l, const char *command, int64_t limit_ms, size_t max_bytes,
+	void (*done)(void *arg, int status, const char *out, size_t n, const char *err_text),
+	void *arg)
+{
+	if (l->transport->impl->run_text)
+		l->transport->impl->run_text(l->transport, command, limit_ms, max_bytes, done, arg);
+	else
+		done(arg, -1, "", 0, "commands are run on other hosts only");
+}
+
 void link_free(struct link *l)
 {
 	if (!l)
 		return;
 	drop_socket(l);
+	l->transport->impl->close(l->transport, NULL);
+	l->transport->impl->free(l->transport);
 	event_free(l->timer);
 	buf_done(&l->in);
 	buf_done(&l->out);

@@ -24,11 +24,11 @@ struct link_owner {
 	void *arg;
 	void (*up)(void *arg, const struct link_hello *hello);
 	void (*message)(void *arg, const char *op, const json_t *msg); /* msg is borrowed */
-	void (*down)(void *arg, const char *why);		       /* after up, or when the first try failed */
+	void (*down)(void *arg, const char *why); /* after up, or when the first try failed */
 };
 
 struct link_who {
-	const char *who;   /* for the agent's log */
+	const char *who; /* for the agent's log */
 	const char *queue; /* NULL: only watches */
 	uint64_t incarnation, epoch;
 };
@@ -39,33 +39,55 @@ struct link_who {
  */
 struct host_config;
 struct link_ssh_options {
-	const char *home;   /* control sockets below it */
-	bool can_ask;	    /* else BatchMode */
-	/* ssh asks something (password, passphrase, host key); answer with link_answer. NULL with can_ask false. */
+	const char *home; /* control sockets below it */
+	bool can_ask; /* else BatchMode */
+	struct ssh_site *
+		site; /* shared by the links of one program (ssh_site.h); NULL: the link makes one of its own */
+	/* ssh asks something (password, passphrase, host key); answer with link_answer. NULL with can_ask false. arg is the owner's. */
 	void (*asks)(void *arg, uint64_t question, const char *prompt, bool is_secret);
 };
-struct link *link_new_ssh(struct event_base *base, const struct host_config *host, const struct link_ssh_options *o,
-	const struct link_who *who, const struct link_owner *owner);
+/* NULL with a sentence when there's no place for its sockets. host must outlive the link. */
+struct link *link_new_ssh(struct event_base *base, const struct host_config *host,
+	const struct link_ssh_options *o, const struct link_who *who,
+	const struct link_owner *owner, struct err *e);
 void link_answer(struct link *l, uint64_t question, const char *answer); /* NULL: refused */
 
 enum link_failure {
 	LINK_FAIL_NONE,
-	LINK_FAIL_NET,	    /* refused, unreachable, timed out, lost: tried again */
-	LINK_FAIL_AUTH,	    /* permission denied, or a secret nobody could give: waits for a person */
+	LINK_FAIL_NET, /* refused, unreachable, timed out, lost: tried again */
+	LINK_FAIL_AUTH, /* permission denied, or a secret nobody could give: waits for a person */
 	LINK_FAIL_HOST_KEY, /* unknown or changed */
-	LINK_FAIL_AGENT,    /* the agent can't run there (another processor or libc, no executable place): read text instead */
-	LINK_FAIL_SHELL,    /* the login shell never came to our line */
+	LINK_FAIL_AGENT, /* the agent can't run there (another processor or libc, no executable place): read text instead */
+	LINK_FAIL_SHELL, /* the login shell never came to our line */
 };
-enum link_failure link_failure(const struct link *l); /* of the last down */
-/* Runs one command on the same connection, for the text fallback: bounded output, bounded time. */
+enum link_failure link_failure(
+	const struct link *l); /* of the last down, or of the last link_run_text */
+/* When the node's shell first spoke to us in this connection, and what it was found to be; -1 and "" before that. */
+struct link_ssh_steps {
+	int64_t connected_at_ms; /* BOOTTIME */
+	bool was_uploaded;
+	char cpu[32];
+};
+void link_ssh_steps(const struct link *l, struct link_ssh_steps *ret);
+/*
+ * Runs one command (sh, without ' \ ! and newline) on the same connection, for the text fallback: bounded output,
+ * bounded time. status: its exit code, or -1 when it didn't come to that; then err_text says why and link_failure tells the
+ * kind. It may be called while the link is down. Nothing comes after link_free.
+ */
 void link_run_text(struct link *l, const char *command, int64_t limit_ms, size_t max_bytes,
-	void (*done)(void *arg, int status, const char *out, size_t n, const char *err_text), void *arg);
+	void (*done)(void *arg, int status, const char *out, size_t n, const char *err_text),
+	void *arg);
 
 /* Connects to the agent of this machine (agent/root.h says where). Nothing is called before the loop runs. */
-struct link *link_new_local(struct event_base *base, const struct link_who *who, const struct link_owner *owner);
+struct link *link_new_local(
+	struct event_base *base, const struct link_who *who, const struct link_owner *owner);
 /* Takes the reference. Dropped when the link is down (the owner asks again after up). */
 void link_send(struct link *l, json_t *msg);
 bool link_is_up(const struct link *l);
+/* Of the last hello or ping; -1 before the first. */
+int64_t link_rtt_ms(const struct link *l);
+/* Tries again now, also where it wouldn't by itself (LINK_FAIL_AUTH and its like); nothing unless it's down. */
+void link_retry(struct link *l);
 /* Bytes waiting to be written: 0 when all has left. */
 size_t link_unsent(const struct link *l);
 void link_free(struct link *l);

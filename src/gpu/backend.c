@@ -4,6 +4,7 @@
  */
 #include "gpu/gpu_backend.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "gpu/sim_spec.h"
 #include "proc/proc.h"
@@ -47,9 +48,16 @@ int gpu_backend_open(struct gpu_backend **ret, struct err *e)
 
 int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
-	struct gpu_snapshot s = {0};
+	return gpu_backend_ask(b, &(struct gpu_ask){0}, ret, e);
+}
+
+int gpu_backend_ask(
+	struct gpu_backend *b, const struct gpu_ask *ask, struct gpu_snapshot *ret, struct err *e)
+{
+	struct gpu_snapshot s = {.has_details = ask->details};
 	int r;
 
+	b->ask = *ask;
 	s.begun_ms = clock_boot_ms();
 	r = b->impl->snapshot(b, &s, e);
 	if (r < 0) {
@@ -57,6 +65,8 @@ int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct
 		return r;
 	}
 	s.ended_ms = clock_boot_ms();
+	if (ask->details && s.more == NULL)
+		s.more = xcalloc(s.n_procs, sizeof(*s.more));
 	s.seq = ++b->seq;
 	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
 	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */

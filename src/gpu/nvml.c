@@ -60,6 +60,28 @@ static void identify_numa(struct nvml *n, struct nvml_card *c)
 		c->numa = (int32_t)node;
 }
 
+/* Numbers as NVML has them; 11 is the one inside of Tegra chips. */
+static const char *const architectures[] = {[2] = "Kepler",
+	[3] = "Maxwell",
+	[4] = "Pascal",
+	[5] = "Volta",
+	[6] = "Turing",
+	[7] = "Ampere",
+	[8] = "Ada",
+	[9] = "Hopper",
+	[10] = "Blackwell",
+	[11] = "T23x",
+	[13] = "Rubin"};
+
+static void identify_arch(struct nvml *n, struct nvml_card *c)
+{
+	uint32_t v = NVML_ABSENT_U32;
+
+	if (n->lib.fn.architecture != NULL && n->lib.fn.architecture(c->handle, &v) == NVML_OK &&
+		v < ARRAY_LEN(architectures) && architectures[v] != NULL)
+		snprintf(c->arch, sizeof(c->arch), "%s", architectures[v]);
+}
+
 /* Opens the card at NVML's index i: a handle and an identity, or a state that says why not. */
 static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 {
@@ -67,7 +89,12 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 	int code;
 
 	*c = (struct nvml_card){
-		.index = (int32_t)i, .numa = -1, .mig_mode = -1, .is_blind = n->is_wsl};
+		.index = (int32_t)i,
+		.numa = -1,
+		.mig_mode = -1,
+		.is_blind = n->is_wsl,
+		.links_active = -1,
+	};
 	code = n->lib.fn.by_index(i, &c->handle);
 	if (code != NVML_OK || c->handle == NULL) {
 		c->handle = NULL;
@@ -90,6 +117,25 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 	}
 	identify_bus(n, c);
 	identify_numa(n, c);
+	identify_arch(n, c);
+	c->may_sleep = nvml_bus_may_sleep(n->host_root, c->bus_id);
+}
+
+/* The number was given by the bus: whether it sleeps, and who it is, can be known without opening it. */
+static bool is_left_asleep(struct nvml *n, uint32_t i, char buses[GPU_MAX][GPU_BUS_LEN],
+	uint32_t n_buses, struct nvml_card *c)
+{
+	if (n_buses != n->count || i >= n_buses || !nvml_bus_is_asleep(n->host_root, buses[i]))
+		return false;
+	*c = (struct nvml_card){.index = (int32_t)i,
+		.mig_mode = -1,
+		.is_asleep = true,
+		.may_sleep = true,
+		.links_active = -1};
+	memcpy(c->bus_id, buses[i], sizeof(c->bus_id));
+	c->numa = nvml_host_numa(n->host_root, c->bus_id);
+	nvml_bus_identity(n->host_root, c->bus_id, c->uuid, c->name);
+	return true;
 }
 
 static struct nvml_card *find_uuid(struct nvml_card *cards, uint32_t n, const char *uuid)
@@ -127,7 +173,7 @@ static void name_failed(struct nvml *n, struct nvml_card *found, uint32_t n_foun
 	for (uint32_t i = 0; i < n_found; i++) {
 		struct nvml_card *was;
 
-		if (found[i].handle != NULL)
+		if (found[i].handle != NULL || found[i].uuid[0] != '\0')
 			continue;
 		was = find_index(n->cards, n->n_cards, found[i].index);
 		if (was != NULL && was->uuid[0] != '\0' &&
@@ -161,6 +207,21 @@ static uint32_t keep_missing(struct nvml *n, struct nvml_card *found, uint32_t n
 	return total;
 }
 
+/* What was seen of a card outlives its handle. */
+static void keep_history(struct nvml *n, struct nvml_card *found, uint32_t n_found)
+{
+	for (uint32_t i = 0; i < n_found; i++) {
+		const struct nvml_card *was = find_uuid(n->cards, n->n_cards, found[i].uuid);
+
+		if (was == NULL)
+			continue;
+		found[i].xid_last = was->xid_last;
+		found[i].xid_wall_ms = was->xid_wall_ms;
+		found[i].xid_count = was->xid_count;
+		found[i].rejected = was->rejected;
+	}
+}
+
 static int by_card_index(const void *a, const void *b)
 {
 	const struct nvml_card *x = a, *y = b;
@@ -170,8 +231,9 @@ static int by_card_index(const void *a, const void *b)
 
 static int enumerate(struct nvml *n, struct err *e)
 {
+	char buses[GPU_MAX][GPU_BUS_LEN];
 	struct nvml_card *found;
-	uint32_t count = 0, total;
+	uint32_t count = 0, total, n_buses;
 	int code = n->lib.fn.count(&count);
 
 	if (code != NVML_OK)
@@ -180,16 +242,21 @@ static int enumerate(struct nvml *n, struct err *e)
 	n->count = count;
 	count = count > GPU_MAX ? GPU_MAX : count;
 	found = xcalloc(GPU_MAX, sizeof(*found));
-	for (uint32_t i = 0; i < count; i++)
-		identify(n, i, &found[i]);
+	n_buses = nvml_host_buses(n->host_root, buses);
+	for (uint32_t i = 0; i < count; i++) {
+		if (n->is_waking || !is_left_asleep(n, i, buses, n_buses, &found[i]))
+			identify(n, i, &found[i]);
+	}
 	name_failed(n, found, count);
 	total = keep_missing(n, found, count);
+	keep_history(n, found, total);
 	if (total > 1)
 		qsort(found, total, sizeof(*found), by_card_index);
 	memcpy(n->cards, found, GPU_MAX * sizeof(*found));
 	free(found);
 	n->n_cards = total;
 	nvml_link_peers(n);
+	nvml_event_start(n);
 	return 0;
 }
 
@@ -213,11 +280,32 @@ static int explain_init(struct nvml *n, int code, struct err *e)
 
 static void stop(struct nvml *n)
 {
+	if (n->is_up)
+		nvml_event_stop(n);
 	if (n->is_up && n->lib.fn.shutdown != NULL)
 		n->lib.fn.shutdown();
 	n->is_up = false;
 	for (uint32_t i = 0; i < n->n_cards; i++)
 		n->cards[i].handle = NULL;
+}
+
+static void read_versions(struct nvml *n)
+{
+	const struct nvml_functions *f = &n->lib.fn;
+	char text[80] = "";
+	int32_t cuda = 0;
+
+	if (f->driver_version != NULL && f->driver_version(text, sizeof(text)) == NVML_OK)
+		copy_name(text, n->driver, sizeof(n->driver));
+	if (f->nvml_version != NULL && f->nvml_version(text, sizeof(text)) == NVML_OK)
+		copy_name(text, n->library, sizeof(n->library));
+	if (f->cuda_version == NULL || f->cuda_version(&cuda) != NVML_OK || cuda <= 0)
+		return;
+	if (cuda % 10 != 0)
+		snprintf(n->cuda, sizeof(n->cuda), "%d.%d.%d", cuda / 1000, cuda % 1000 / 10,
+			cuda % 10);
+	else
+		snprintf(n->cuda, sizeof(n->cuda), "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 
 static int start(struct nvml *n, struct err *e)
@@ -244,6 +332,7 @@ static int start(struct nvml *n, struct err *e)
 		stop(n);
 		return r;
 	}
+	read_versions(n);
 	n->wants_restart = false;
 	n->count_ms = clock_boot_ms() + NVML_COUNT_MS;
 	return 0;
@@ -288,12 +377,22 @@ static bool has_changed(struct nvml *n, int64_t now_ms)
 	return false;
 }
 
+void nvml_stop(struct nvml *n)
+{
+	stop(n);
+}
+
 /* Initialised, with a list of cards as fresh as it has to be. */
 static int refresh(struct nvml *n, int64_t now_ms, struct err *e)
 {
+	bool must = nvml_rest_is_over(n, now_ms);
 	int r;
 
-	if (n->is_up && !(n->wants_restart && now_ms >= n->restart_ms) && !has_changed(n, now_ms))
+	if (n->rest_until_ms != 0)
+		return 0;
+	n->is_waking = !n->base.ask.lets_sleep;
+	if (!must && n->is_up && !(n->wants_restart && now_ms >= n->restart_ms) &&
+		!has_changed(n, now_ms))
 		return 0;
 	stop(n);
 	r = start(n, e);
@@ -302,30 +401,66 @@ static int refresh(struct nvml *n, int64_t now_ms, struct err *e)
 	return r;
 }
 
+/* The card's process rows, and with details each one's use and the instances it may be on. */
+static void sample_procs(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_rows *rows,
+	struct gpu_snapshot *ret)
+{
+	struct nvml_card *c = &n->cards[i];
+	struct value mig = ret->cards[i].m[METRIC_MIG_MODE];
+	bool has_mig = value_is_present(mig) && mig.v == 1;
+	uint32_t from = rows->n;
+
+	if (!ret->has_old_procs)
+		nvml_card_procs(n, c, i, has_mig, rows);
+	if (c->handle != NULL && ret->more != NULL)
+		nvml_card_use(n, c, has_mig, rows->items + from, rows->n - from, now_ms,
+			ret->more + from);
+	if (c->handle != NULL && ret->instances != NULL && has_mig)
+		nvml_card_instances(n, c, i, ret);
+}
+
+static void sample_card(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_rows *rows,
+	struct gpu_snapshot *ret)
+{
+	struct nvml_card *c = &n->cards[i];
+
+	nvml_card_sample(n, c, now_ms, &ret->cards[i]);
+	if (c->handle == NULL || ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+		return;
+	sample_procs(n, i, now_ms, rows, ret);
+	ret->cards[i].is_blind = c->is_blind;
+	/* It went while its processes were listed. */
+	if (c->handle == NULL)
+		nvml_card_sample(n, c, now_ms, &ret->cards[i]);
+}
+
 static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *ret)
 {
 	struct nvml_rows rows = {.items = xcalloc(GPU_PROC_MAX, sizeof(*rows.items))};
+	bool details = n->base.ask.details;
 
 	ret->n_cards = n->n_cards;
 	ret->cards = xcalloc(n->n_cards ? n->n_cards : 1, sizeof(*ret->cards));
-	for (uint32_t i = 0; i < n->n_cards; i++) {
-		struct value mig;
-
-		nvml_card_sample(n, &n->cards[i], now_ms, &ret->cards[i]);
-		mig = ret->cards[i].m[METRIC_MIG_MODE];
-		if (n->cards[i].handle == NULL)
-			continue;
-		nvml_card_procs(n, &n->cards[i], i, value_is_present(mig) && mig.v == 1, &rows);
-		ret->cards[i].is_blind = n->cards[i].is_blind;
-		/* It went while its processes were listed. */
-		if (n->cards[i].handle == NULL)
-			nvml_card_sample(n, &n->cards[i], now_ms, &ret->cards[i]);
+	ret->has_old_procs = details && n->base.ask.old_procs;
+	if (details) {
+		memcpy(ret->driver, n->driver, sizeof(ret->driver));
+		memcpy(ret->cuda, n->cuda, sizeof(ret->cuda));
+		memcpy(ret->library, n->library, sizeof(ret->library));
+		ret->instances = xcalloc(GPU_INSTANCE_MAX, sizeof(*ret->instances));
 	}
+	if (details && !ret->has_old_procs)
+		ret->more = xcalloc(GPU_PROC_MAX, sizeof(*ret->more));
+	nvml_event_take(n, clock_wall_ms());
+	for (uint32_t i = 0; i < n->n_cards; i++)
+		sample_card(n, i, now_ms, &rows, ret);
 	ret->n_procs = rows.n;
 	ret->procs = xreallocarray(rows.items, rows.n ? rows.n : 1, sizeof(*rows.items));
+	if (ret->more != NULL)
+		ret->more = xreallocarray(ret->more, rows.n ? rows.n : 1, sizeof(*ret->more));
 	if (n->count > GPU_MAX)
 		snprintf(ret->error, sizeof(ret->error),
 			"the machine has %u GPUs; only the first %d are shown", n->count, GPU_MAX);
+	nvml_rest_look(n, now_ms, ret);
 }
 
 /* All handles went at once with "not initialised". */
@@ -383,6 +518,7 @@ int nvml_open_at(const char *path, const char *host_root, struct gpu_backend **r
 	n->path = path != NULL ? xstrdup(path) : NULL;
 	n->host_root = xstrdup(host_root);
 	n->is_wsl = nvml_host_is_wsl(host_root);
+	n->is_tegra = nvml_host_is_tegra(host_root);
 	r = start(n, e);
 	if (r < 0) {
 		nvml_free(&n->base);

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "core/gpu.h"
 #include "gpu/gpu_backend.h"
@@ -14,6 +15,18 @@
 
 enum nvml_list { LIST_COMPUTE, LIST_GRAPHICS, LIST_MPS, LIST_N };
 #define LIST_VARIANTS 3 /* _v3, _v2, plain */
+
+#define METRIC_WAYS 3
+#define FIELD_GONE 0x80 /* in nvml_card.gone: the field value is unsupported */
+#define NVML_UTIL_MAX 256 /* processes of a card whose use is remembered */
+
+/* What the driver last said of a process's use of the card. */
+struct nvml_use {
+	uint32_t pid;
+	uint64_t stamp_us;
+	int64_t seen_ms;
+	uint8_t sm, mem, enc, dec;
+};
 
 enum nvml_memory_call { MEMORY_UNDECIDED, MEMORY_V2, MEMORY_V1, MEMORY_UNIFIED };
 
@@ -30,10 +43,33 @@ struct nvml_card {
 	uint64_t link_peers;
 	/* What was found out by asking; forgotten with the next enumeration. */
 	enum nvml_memory_call memory;
-	uint8_t gone[METRIC_N]; /* bit k: way k of asking this metric is permanently unsupported */
+	uint8_t gone
+		[METRIC_N]; /* bit k: way k of asking this metric is permanently unsupported; FIELD_GONE */
 	enum value_state gone_why[METRIC_N];
 	struct value slow[METRIC_N];
 	int64_t slow_ms; /* when the slow tier was read; 0 never */
+	/* The same for what only details ask: static, slow, rare. */
+	int64_t more_ms[TIER_RARE + 1];
+	/* The last reading of a counter that a rate is made of. */
+	struct {
+		uint64_t raw;
+		int64_t us; /* 0: none */
+	} before[METRIC_N];
+	int64_t pcie_ms; /* when the slow PCIe call was made; 0 never */
+	int64_t rejected;
+	int32_t links_active; /* -1: NVLink can't be asked */
+	/* XIDs, seen since the card was first met. */
+	bool has_xids;
+	int64_t xid_last, xid_wall_ms, xid_count;
+	/* Use by process: the newest stamp had from this card, and what was said. */
+	uint64_t use_stamp_us;
+	uint32_t use_room; /* rows the driver wanted room for */
+	bool use_gone;
+	struct nvml_use use[NVML_UTIL_MAX];
+	uint32_t n_use;
+	char arch[16];
+	bool is_asleep; /* not opened, for that would wake it; known by its bus only */
+	bool may_sleep; /* its power is managed at run time */
 	bool list_gone[LIST_N];
 	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
@@ -55,9 +91,22 @@ struct nvml {
 	int first_variant[LIST_N]; /* LIST_VARIANTS: the library has no such list */
 	bool has_wide_processes;
 	bool is_wsl; /* where no memory is ever named for a process */
+	bool is_tegra; /* where the library answers with zeros */
+	struct nvml_event_set *events; /* NULL: none */
+	char driver[32], cuda[16], library[32];
+	bool is_waking; /* sleeping cards are opened as well */
+	int64_t idle_since_ms; /* 0: something happens, or somebody wants the cards up */
+	int64_t idle_need_ms;
+	int64_t rest_until_ms; /* 0: no rest */
 };
 
 #define NVML_SLOW_MS 5000
+#define NVML_IDLE_MS \
+	10000 /* before the library is closed; doubles each time that a card stays awake all the same */
+#define NVML_IDLE_MAX_MS 640000
+#define NVML_REST_MS 20000 /* a card is off some 6 s after its last user */
+#define NVML_RARE_MS 60000
+#define NVML_USE_HOLD_MS 2000 /* a driver's sampling period, and some */
 #define NVML_COUNT_MS 30000
 #define NVML_RESTART_MAX_MS 30000
 
@@ -69,11 +118,47 @@ bool nvml_card_drop(struct nvml *n, struct nvml_card *c, int code);
 
 void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret);
 
+/* Shuts the library down; cards keep what they are. */
+void nvml_stop(struct nvml *n);
+
+/* nvml_figure.c: everything but memory and processes, into ret->m. Forgets what was found out when MIG mode changes. */
+void nvml_card_figures(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret);
+
 /* Process rows of a snapshot under construction; items has room for GPU_PROC_MAX. */
 struct nvml_rows {
 	struct gpu_proc *items;
 	uint32_t n;
 };
+
+/* nvml_util.c: each row's use of the card; rows and more are the card's own. has_mig: it can't be told. */
+void nvml_card_use(struct nvml *n, struct nvml_card *c, bool has_mig, const struct gpu_proc *rows,
+	uint32_t n_rows, int64_t now_ms, struct gpu_proc_more *more);
+
+/* nvml_mig.c: appends the card's instances to s, which has room for GPU_INSTANCE_MAX. */
+void nvml_card_instances(
+	struct nvml *n, struct nvml_card *c, uint32_t position, struct gpu_snapshot *s);
+
+/* nvml_event.c: the event set's life, from one enumeration to the next, and what has come. */
+void nvml_event_start(struct nvml *n);
+void nvml_event_stop(struct nvml *n);
+void nvml_event_take(struct nvml *n, int64_t wall_ms);
+
+/* nvml_sleep.c: asks sysfs alone. A card that isn't managed at run time never sleeps. */
+bool nvml_bus_is_asleep(const char *host_root, const char *bus_id);
+bool nvml_bus_may_sleep(const char *host_root, const char *bus_id);
+/* UUID and name out of the kernel module's own file; false when it doesn't tell. Doesn't wake the card. */
+bool nvml_bus_identity(const char *host_root, const char *bus_id, char uuid[GPU_UUID_LEN],
+	char name[GPU_NAME_LEN]);
+/*
+ * An open library keeps a card awake that nobody uses. So where all cards are managed at run time and nothing happens
+ * on them, it's closed for a while; a card that then doesn't fall asleep is kept up by somebody else. `look` decides on
+ * a finished snapshot, for those who let cards sleep. `is_over`: there are cards to be opened that were left alone; as
+ * long as rest_until_ms stays set, the rest goes on.
+ */
+void nvml_rest_look(struct nvml *n, int64_t now_ms, const struct gpu_snapshot *s);
+bool nvml_rest_is_over(struct nvml *n, int64_t now_ms);
+/* Pure, for that file. */
+bool nvml_parse_information(const char *text, char uuid[GPU_UUID_LEN], char name[GPU_NAME_LEN]);
 void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig,
 	struct nvml_rows *rows);
 
@@ -87,6 +172,13 @@ int nvml_parse_module_version(const char *text, char *ret, size_t size);
 
 int nvml_host_memory(const char *host_root, int64_t *ret_total_mib, int64_t *ret_available_mib);
 int nvml_host_module_version(const char *host_root, char *ret, size_t size);
+bool nvml_host_is_tegra(const char *host_root);
+/* Load of an integrated GPU in %, and its temperature, from sysfs; -ENOENT when there's no such file. */
+int nvml_host_tegra_load(const char *host_root, int64_t *ret_pct);
+int nvml_host_tegra_temp(const char *host_root, int64_t *ret_c);
+/* "0000:3b:00.0", as the kernel spells it. */
+void nvml_host_kernel_bus(const char *bus_id, char ret[GPU_BUS_LEN]);
+int nvml_host_read(const char *host_root, const char *path, struct buf *ret);
 int32_t nvml_host_numa(const char *host_root, const char *bus_id);
 bool nvml_host_is_wsl(const char *host_root);
 /* Bus ids of the cards the kernel module drives, ascending, NVML's spelling; returns how many. */

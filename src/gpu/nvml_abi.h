@@ -10,6 +10,7 @@
 
 /* Opaque; passed by value. A handle is stale after its card was lost or the library was shut down. */
 struct nvml_device;
+struct nvml_event_set;
 
 enum nvml_code {
 	NVML_OK = 0,
@@ -44,6 +45,19 @@ enum nvml_code {
 #define NVML_LINK_DEVICE_GPU 0
 #define NVML_LINK_DEVICE_SWITCH 2
 #define NVML_LINKS_MAX 36
+#define NVML_CLOCK_GRAPHICS 0
+#define NVML_CLOCK_VIDEO 3
+#define NVML_THRESHOLD_SHUTDOWN 0
+#define NVML_THRESHOLD_SLOWDOWN 1
+#define NVML_PCIE_TX 0
+#define NVML_PCIE_RX 1
+#define NVML_ECC_CORRECTED 0
+#define NVML_ECC_UNCORRECTED 1
+#define NVML_ECC_VOLATILE 0
+#define NVML_ECC_AGGREGATE 1
+#define NVML_SAMPLES_UTIL_GPU 1
+#define NVML_EVENT_XID UINT64_C(0x8)
+/* Field numbers from 251 on, 199 and 200 meant other things in other releases: they are never asked. */
 #define NVML_FIELD_LINK_COUNT 91
 #define NVML_FIELD_RECOVERY_ACTION 230
 
@@ -108,6 +122,49 @@ struct nvml_field {
 	} value;
 };
 
+struct nvml_bar1 {
+	uint64_t total, free, used;
+};
+
+struct nvml_process_sample {
+	uint32_t pid;
+	uint64_t stamp_us;
+	uint32_t sm, mem, enc, dec;
+};
+
+struct nvml_attributes {
+	uint32_t multiprocessors, copy_engines, decoders, encoders, jpegs, ofas, gi_slices,
+		ci_slices;
+	uint64_t memory_mib;
+};
+
+struct nvml_event {
+	struct nvml_device *device;
+	uint64_t type, value;
+	uint32_t gpu_instance, compute_instance;
+};
+
+struct nvml_dynamic_pstates {
+	uint32_t flags;
+	struct {
+		uint32_t is_present, percent, rises, falls;
+	} engine[8]; /* 0 graphics, 1 memory, 2 video, 3 bus */
+};
+
+struct nvml_sample {
+	uint64_t stamp_us;
+	union {
+		uint32_t u32;
+		uint64_t u64;
+		double real;
+	} value;
+};
+
+struct nvml_margin {
+	uint32_t version;
+	int32_t celsius;
+};
+
 #define NVML_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 #define NVML_AT(type, member, offset) \
 	_Static_assert(offsetof(type, member) == (offset), #type "." #member)
@@ -138,6 +195,21 @@ NVML_AT(struct nvml_field, latency_us, 16);
 NVML_AT(struct nvml_field, type, 24);
 NVML_AT(struct nvml_field, code, 28);
 NVML_AT(struct nvml_field, value, 32);
+NVML_SIZE(struct nvml_bar1, 24);
+NVML_AT(struct nvml_bar1, used, 16);
+NVML_SIZE(struct nvml_process_sample, 32);
+NVML_AT(struct nvml_process_sample, stamp_us, 8);
+NVML_AT(struct nvml_process_sample, dec, 28);
+NVML_SIZE(struct nvml_attributes, 40);
+NVML_AT(struct nvml_attributes, memory_mib, 32);
+NVML_SIZE(struct nvml_event, 32);
+NVML_AT(struct nvml_event, value, 16);
+NVML_AT(struct nvml_event, gpu_instance, 24);
+NVML_SIZE(struct nvml_dynamic_pstates, 132);
+NVML_AT(struct nvml_dynamic_pstates, engine, 4);
+NVML_SIZE(struct nvml_sample, 16);
+NVML_SIZE(struct nvml_margin, 8);
+_Static_assert(NVML_VERSION_WORD(struct nvml_margin, 1) == 0x01000008, "version word");
 _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are those of LP64");
 
 #define NVML_DEV struct nvml_device *
@@ -191,4 +263,49 @@ _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are t
 	X(mps_v2, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses_v2") \
 	X(mps_v1, (NVML_DEV, uint32_t *, void *), "nvmlDeviceGetMPSComputeRunningProcesses") \
 	X(conf_compute, (void), "nvmlDeviceGetConfComputeMemSizeInfo") \
-	X(process_detail, (void), "nvmlDeviceGetRunningProcessDetailList")
+	X(process_detail, (void), "nvmlDeviceGetRunningProcessDetailList") \
+	X(cuda_version, (int32_t *), "nvmlSystemGetCudaDriverVersion_v2", \
+		"nvmlSystemGetCudaDriverVersion") \
+	X(architecture, (NVML_DEV, uint32_t *), "nvmlDeviceGetArchitecture") \
+	X(dynamic_pstates, (NVML_DEV, struct nvml_dynamic_pstates *), \
+		"nvmlDeviceGetDynamicPstatesInfo") \
+	X(samples, (NVML_DEV, int32_t, uint64_t, int32_t *, uint32_t *, struct nvml_sample *), \
+		"nvmlDeviceGetSamples") \
+	X(encoder, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetEncoderUtilization") \
+	X(decoder, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetDecoderUtilization") \
+	X(jpeg, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetJpgUtilization") \
+	X(ofa, (NVML_DEV, uint32_t *, uint32_t *), "nvmlDeviceGetOfaUtilization") \
+	X(clock_max, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetMaxClockInfo") \
+	X(threshold, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetTemperatureThreshold") \
+	X(margin, (NVML_DEV, struct nvml_margin *), "nvmlDeviceGetMarginTemperature") \
+	X(limit_default, (NVML_DEV, uint32_t *), "nvmlDeviceGetPowerManagementDefaultLimit") \
+	X(limit_range, (NVML_DEV, uint32_t *, uint32_t *), \
+		"nvmlDeviceGetPowerManagementLimitConstraints") \
+	X(energy, (NVML_DEV, uint64_t *), "nvmlDeviceGetTotalEnergyConsumption") \
+	X(pcie_gen, (NVML_DEV, uint32_t *), "nvmlDeviceGetCurrPcieLinkGeneration") \
+	X(pcie_width, (NVML_DEV, uint32_t *), "nvmlDeviceGetCurrPcieLinkWidth") \
+	X(pcie_gen_max, (NVML_DEV, uint32_t *), "nvmlDeviceGetMaxPcieLinkGeneration") \
+	X(pcie_width_max, (NVML_DEV, uint32_t *), "nvmlDeviceGetMaxPcieLinkWidth") \
+	X(pcie_throughput, (NVML_DEV, int32_t, uint32_t *), "nvmlDeviceGetPcieThroughput") \
+	X(pcie_replays, (NVML_DEV, uint32_t *), "nvmlDeviceGetPcieReplayCounter") \
+	X(throttle_mask, (NVML_DEV, uint64_t *), "nvmlDeviceGetSupportedClocksEventReasons", \
+		"nvmlDeviceGetSupportedClocksThrottleReasons") \
+	X(ecc_mode, (NVML_DEV, int32_t *, int32_t *), "nvmlDeviceGetEccMode") \
+	X(ecc_total, (NVML_DEV, int32_t, int32_t, uint64_t *), "nvmlDeviceGetTotalEccErrors") \
+	X(remapped, (NVML_DEV, uint32_t *, uint32_t *, uint32_t *, uint32_t *), \
+		"nvmlDeviceGetRemappedRows") \
+	X(bar1, (NVML_DEV, struct nvml_bar1 *), "nvmlDeviceGetBAR1MemoryInfo") \
+	X(persistence, (NVML_DEV, int32_t *), "nvmlDeviceGetPersistenceMode") \
+	X(compute_mode, (NVML_DEV, int32_t *), "nvmlDeviceGetComputeMode") \
+	X(attributes, (NVML_DEV, struct nvml_attributes *), "nvmlDeviceGetAttributes_v2") \
+	X(gi_id, (NVML_DEV, uint32_t *), "nvmlDeviceGetGpuInstanceId") \
+	X(ci_id, (NVML_DEV, uint32_t *), "nvmlDeviceGetComputeInstanceId") \
+	X(process_util, (NVML_DEV, struct nvml_process_sample *, uint32_t *, uint64_t), \
+		"nvmlDeviceGetProcessUtilization") \
+	X(event_set_create, (struct nvml_event_set **), "nvmlEventSetCreate") \
+	X(event_set_free, (struct nvml_event_set *), "nvmlEventSetFree") \
+	X(event_types, (NVML_DEV, uint64_t *), "nvmlDeviceGetSupportedEventTypes") \
+	X(event_register, (NVML_DEV, uint64_t, struct nvml_event_set *), \
+		"nvmlDeviceRegisterEvents") \
+	X(event_wait, (struct nvml_event_set *, struct nvml_event *, uint32_t), \
+		"nvmlEventSetWait_v2")

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "proc/host.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -14,11 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define FILE_MAX (64 * 1024)
 
-static int read_text(const char *host_root, const char *path, struct buf *ret)
+int nvml_host_read(const char *host_root, const char *path, struct buf *ret)
 {
 	CLEANUP(buf_done) struct buf full = {0};
 
@@ -26,37 +28,17 @@ static int read_text(const char *host_root, const char *path, struct buf *ret)
 	return fd_read_file_at(AT_FDCWD, full.data, ret, FILE_MAX);
 }
 
-/* The number of "Key:   123 kB"; -ENOENT without such a line. */
-static int meminfo_line(const char *text, const char *key, int64_t *ret)
-{
-	size_t n = strlen(key);
-
-	for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, key, n) == 0 && line[n] == ':') {
-			char *end;
-			long long v = strtoll(line + n + 1, &end, 10);
-
-			if (end == line + n + 1 || v < 0)
-				return -EINVAL;
-			*ret = v;
-			return 0;
-		}
-	}
-	return -ENOENT;
-}
-
 int nvml_parse_meminfo(const char *text, int64_t *ret_total_mib, int64_t *ret_available_mib)
 {
 	int64_t total, available, pages, free_pages, page_kib, mib;
 
-	if (meminfo_line(text, "MemTotal", &total) < 0 ||
-		meminfo_line(text, "MemAvailable", &available) < 0)
+	if (meminfo_kib(text, "MemTotal", &total) < 0 ||
+		meminfo_kib(text, "MemAvailable", &available) < 0)
 		return -EINVAL;
 	/* Pages set aside as huge ones are not in MemAvailable, and are what CUDA then takes. */
-	if (meminfo_line(text, "HugePages_Total", &pages) == 0 && pages > 0 &&
-		meminfo_line(text, "HugePages_Free", &free_pages) == 0 &&
-		meminfo_line(text, "Hugepagesize", &page_kib) == 0 &&
+	if (meminfo_kib(text, "HugePages_Total", &pages) == 0 && pages > 0 &&
+		meminfo_kib(text, "HugePages_Free", &free_pages) == 0 &&
+		meminfo_kib(text, "Hugepagesize", &page_kib) == 0 &&
 		!__builtin_mul_overflow(free_pages, page_kib, &mib))
 		available = mib;
 	if (available > total)
@@ -69,7 +51,7 @@ int nvml_parse_meminfo(const char *text, int64_t *ret_total_mib, int64_t *ret_av
 int nvml_host_memory(const char *host_root, int64_t *ret_total_mib, int64_t *ret_available_mib)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	int r = read_text(host_root, "/proc/meminfo", &b);
+	int r = nvml_host_read(host_root, "/proc/meminfo", &b);
 
 	return r < 0 ? r : nvml_parse_meminfo(buf_str(&b), ret_total_mib, ret_available_mib);
 }
@@ -98,13 +80,13 @@ int nvml_parse_module_version(const char *text, char *ret, size_t size)
 int nvml_host_module_version(const char *host_root, char *ret, size_t size)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	int r = read_text(host_root, "/proc/driver/nvidia/version", &b);
+	int r = nvml_host_read(host_root, "/proc/driver/nvidia/version", &b);
 
 	return r < 0 ? r : nvml_parse_module_version(buf_str(&b), ret, size);
 }
 
 /* NVML writes 00000000:3B:00.0, the kernel 0000:3b:00.0: four digits of domain unless it needs more. */
-static void kernel_bus_id(const char *bus_id, char ret[GPU_BUS_LEN])
+void nvml_host_kernel_bus(const char *bus_id, char ret[GPU_BUS_LEN])
 {
 	size_t skip = strlen(bus_id) == 16 && strncmp(bus_id, "0000", 4) == 0 ? 4 : 0;
 	size_t i = 0;
@@ -133,14 +115,71 @@ int32_t nvml_host_numa(const char *host_root, const char *bus_id)
 
 	if (bus_id[0] == '\0' || strchr(bus_id, '/') != NULL)
 		return -1;
-	kernel_bus_id(bus_id, id);
+	nvml_host_kernel_bus(bus_id, id);
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
-	if (read_text(host_root, path, &b) < 0)
+	if (nvml_host_read(host_root, path, &b) < 0)
 		return -1;
 	b.data[strcspn(buf_str(&b), "\n")] = '\0';
 	if (parse_int64(b.data, &node) < 0 || node < 0 || node > 4095)
 		return -1;
 	return (int32_t)node;
+}
+
+bool nvml_host_is_tegra(const char *host_root)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	return nvml_host_read(host_root, "/proc/device-tree/compatible", &b) == 0 &&
+	       memmem(buf_str(&b), b.len, "nvidia,tegra", 12) != NULL;
+}
+
+static int read_number(const char *host_root, const char *path, int64_t *ret)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int r = nvml_host_read(host_root, path, &b);
+
+	if (r < 0)
+		return r;
+	b.data[strcspn(buf_str(&b), "\n")] = '\0';
+	return parse_int64(b.data, ret);
+}
+
+int nvml_host_tegra_load(const char *host_root, int64_t *ret_pct)
+{
+	static const char *const paths[] = {
+		"/sys/devices/gpu.0/load", "/sys/devices/platform/gpu.0/load"};
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+		int64_t permille;
+
+		if (read_number(host_root, paths[i], &permille) == 0 && permille >= 0 &&
+			permille <= 1000) {
+			*ret_pct = (permille + 5) / 10;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+int nvml_host_tegra_temp(const char *host_root, int64_t *ret_c)
+{
+	for (int i = 0; i < 32; i++) {
+		CLEANUP(buf_done) struct buf b = {0};
+		char path[64];
+		int64_t milli;
+
+		snprintf(path, sizeof(path), "/sys/class/thermal/thermal_zone%d/type", i);
+		if (nvml_host_read(host_root, path, &b) < 0)
+			return -ENOENT;
+		if (strncasecmp(buf_str(&b), "gpu", 3) != 0)
+			continue;
+		snprintf(path, sizeof(path), "/sys/class/thermal/thermal_zone%d/temp", i);
+		if (read_number(host_root, path, &milli) < 0 || milli < -100000 || milli > 300000)
+			return -ENOENT;
+		*ret_c = milli / 1000;
+		return 0;
+	}
+	return -ENOENT;
 }
 
 bool nvml_host_is_wsl(const char *host_root)

@@ -52,15 +52,20 @@ static void read_links(struct nvml *n, uint32_t at, uint64_t *on_switch)
 	struct nvml_card *c = &n->cards[at];
 	uint32_t max = link_count(n, c);
 
+	c->links_active = c->handle != NULL ? 0 : -1;
 	for (uint32_t link = 0; link < max && c->handle != NULL; link++) {
 		int32_t is_active = 0;
 		int code = n->lib.fn.link_state(c->handle, link, &is_active), far;
 
 		if (nvml_card_drop(n, c, code) || code == NVML_NOT_SUPPORTED ||
-			code == NVML_INVALID_ARGUMENT)
+			code == NVML_INVALID_ARGUMENT) {
+			if (link == 0 && code == NVML_NOT_SUPPORTED)
+				c->links_active = -1;
 			return;
+		}
 		if (code != NVML_OK || is_active != 1)
 			continue;
+		c->links_active++;
 		far = far_end(n, c, link);
 		if (far == -2)
 			*on_switch |= UINT64_C(1) << at;

@@ -28,7 +28,7 @@ struct raw_list {
 struct raw_row {
 	uint32_t pid;
 	uint64_t used;
-	uint64_t instance; /* GPU and compute instance, all ones without MIG */
+	uint64_t instance; /* GPU and compute instance (the upper half), all ones without MIG */
 };
 
 static nvml_list_call *list_call(const struct nvml_functions *f, enum nvml_list list, int variant)
@@ -175,6 +175,8 @@ static void add_row(struct nvml_rows *rows, uint32_t from, struct gpu_proc p)
 		if (rows->items[i].pid != p.pid)
 			continue;
 		rows->items[i].kind |= p.kind;
+		if (rows->items[i].gi != p.gi || rows->items[i].ci != p.ci)
+			rows->items[i].gi = rows->items[i].ci = 0;
 		rows->items[i].used_mib = larger(rows->items[i].used_mib, p.used_mib);
 		return;
 	}
@@ -200,6 +202,11 @@ static struct value used_in_list(const struct raw_list *l, uint32_t at)
 	return sum;
 }
 
+static int32_t instance_id(uint32_t id)
+{
+	return id >= INT32_MAX ? 0 : (int32_t)id + 1;
+}
+
 static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t position,
 	uint32_t from, struct nvml_rows *rows)
 {
@@ -214,6 +221,8 @@ static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t pos
 				.kind = 1u << list,
 				.pid = (int32_t)r.pid,
 				.used_mib = used_in_list(l, i),
+				.gi = instance_id((uint32_t)r.instance),
+				.ci = instance_id((uint32_t)(r.instance >> 32)),
 			});
 	}
 }

@@ -8,8 +8,10 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "gpu/sim_figures.h"
 #include "gpu/sim_spec.h"
 #include "proc/proc.h"
 
@@ -154,6 +156,17 @@ static void fill_card(
 	c->m[METRIC_MIG_MODE] = value_of(0);
 }
 
+static void put_use(struct gpu_snapshot *s)
+{
+	uint32_t n[GPU_MAX] = {0};
+
+	s->more = xcalloc(s->n_procs, sizeof(*s->more));
+	for (uint32_t i = 0; i < s->n_procs; i++)
+		n[s->procs[i].card]++;
+	for (uint32_t i = 0; i < s->n_procs; i++)
+		sim_use(&s->cards[s->procs[i].card], n[s->procs[i].card], &s->more[i]);
+}
+
 static int sim_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
 	struct sim *sim = (struct sim *)b;
@@ -170,6 +183,11 @@ static int sim_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct 
 		fill_card(sim, &s, i, &ret->cards[i]);
 	ret->n_procs = s.n_procs;
 	ret->procs = xreallocarray(s.procs, s.n_procs ? s.n_procs : 1, sizeof(*s.procs));
+	if (!b->ask.details)
+		return 0;
+	for (uint32_t i = 0; i < sim->spec.n; i++)
+		sim_figures(&ret->cards[i], s.is_busy[i], clock_boot_ms());
+	put_use(ret);
 	return 0;
 }
 

@@ -94,6 +94,10 @@ static const struct unit_info units[] = {
 	[SMI_CELSIUS] = {"C", 1, -100, 300},
 	[SMI_WATT] = {"W", 1000, 0, 100000000},
 	[SMI_MHZ] = {"MHz", 1, 0, 100000},
+	[SMI_COUNT] = {"", 1, 0, INT64_C(1) << 53},
+	[SMI_LANES] = {"x", 1, 1, 64},
+	[SMI_KIB_S] = {"KB/s", 1, 0, INT64_C(1) << 34},
+	[SMI_MJ] = {"J", 1000, 0, INT64_C(1) << 53},
 };
 
 static struct value number(const char *s, size_t n, const struct unit_info *u)
@@ -130,6 +134,15 @@ static struct value recovery(const char *s, size_t n)
 	return value_absent(smi_absence(s, n) == VALUE_PRESENT ? VALUE_FAILED : smi_absence(s, n));
 }
 
+static struct value one_of(const char *s, size_t n, const char *const *words, size_t n_words)
+{
+	for (size_t i = 0; i < n_words; i++) {
+		if (strlen(words[i]) == n && strncasecmp(s, words[i], n) == 0)
+			return value_of((int64_t)i);
+	}
+	return value_absent(VALUE_FAILED);
+}
+
 static struct value onoff(const char *s, size_t n)
 {
 	if (n == 7 && strncasecmp(s, "Enabled", n) == 0)
@@ -152,6 +165,13 @@ struct value smi_figure(const char *s, size_t n, enum smi_unit unit)
 		return value_absent(absent);
 	if (unit == SMI_SWITCH)
 		return onoff(s, n);
+	if (unit == SMI_YESNO)
+		return one_of(s, n, (const char *const[]){"No", "Yes"}, 2);
+	if (unit == SMI_COMPUTE_MODE)
+		return one_of(s, n,
+			(const char *const[]){
+				"Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"},
+			4);
 	if (unit == SMI_PSTATE) {
 		struct value v = value_absent(VALUE_FAILED);
 
@@ -167,6 +187,7 @@ void smi_table_init(struct smi_table *t)
 	*t = (struct smi_table){
 		.cards = xcalloc(GPU_MAX, sizeof(*t->cards)),
 		.procs = xcalloc(GPU_PROC_MAX, sizeof(*t->procs)),
+		.instances = xcalloc(GPU_INSTANCE_MAX, sizeof(*t->instances)),
 	};
 }
 
@@ -174,6 +195,7 @@ void smi_table_done(struct smi_table *t)
 {
 	free(t->cards);
 	free(t->procs);
+	free(t->instances);
 	*t = (struct smi_table){0};
 }
 
@@ -198,6 +220,8 @@ void smi_table_proc(struct smi_table *t, struct gpu_proc p)
 		if (was->pid != p.pid || was->card != p.card)
 			continue;
 		was->kind |= p.kind;
+		if (was->gi != p.gi || was->ci != p.ci)
+			was->gi = was->ci = 0;
 		if (!value_is_present(was->used_mib) ||
 			(value_is_present(p.used_mib) && p.used_mib.v > was->used_mib.v))
 			was->used_mib = p.used_mib;
@@ -224,6 +248,10 @@ void smi_table_take(struct smi_table *t, struct gpu_snapshot *ret)
 	ret->n_cards = t->n_cards;
 	ret->procs = xreallocarray(t->procs, t->n_procs ? t->n_procs : 1, sizeof(*t->procs));
 	ret->n_procs = t->n_procs;
+	ret->instances = t->instances;
+	ret->n_instances = t->n_instances;
+	memcpy(ret->driver, t->driver, sizeof(ret->driver));
+	memcpy(ret->cuda, t->cuda, sizeof(ret->cuda));
 	*t = (struct smi_table){0};
 }
 

@@ -13,6 +13,9 @@ struct smi_table {
 	uint32_t n_cards;
 	struct gpu_proc *procs; /* GPU_PROC_MAX */
 	uint32_t n_procs;
+	struct gpu_instance *instances; /* GPU_INSTANCE_MAX */
+	uint32_t n_instances;
+	char driver[32], cuda[16];
 };
 
 void smi_table_init(struct smi_table *t);
@@ -32,7 +35,13 @@ enum smi_unit {
 	SMI_MHZ,
 	SMI_PSTATE,
 	SMI_SWITCH,
-	SMI_RECOVERY
+	SMI_RECOVERY,
+	SMI_COUNT,
+	SMI_LANES, /* "16x" */
+	SMI_KIB_S, /* "50 KB/s" */
+	SMI_MJ, /* "123.4 J" */
+	SMI_YESNO,
+	SMI_COMPUTE_MODE,
 };
 
 /* "24576 MiB", "24576", "35.20 W", "P8", "Enabled": absent with a reason when it isn't a figure of that unit. */

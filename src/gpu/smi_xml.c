@@ -44,6 +44,70 @@ static const struct alias aliases[] = {
 	{"performance_state", METRIC_PSTATE, SMI_PSTATE},
 	{"mig_mode/current_mig", METRIC_MIG_MODE, SMI_SWITCH},
 	{"gpu_recovery_action", METRIC_RECOVERY, SMI_RECOVERY},
+	{"utilization/encoder_util", METRIC_UTIL_ENC, SMI_PERCENT},
+	{"utilization/decoder_util", METRIC_UTIL_DEC, SMI_PERCENT},
+	{"utilization/jpeg_util", METRIC_UTIL_JPG, SMI_PERCENT},
+	{"utilization/ofa_util", METRIC_UTIL_OFA, SMI_PERCENT},
+	{"clocks/graphics_clock", METRIC_CLOCK_GRAPHICS, SMI_MHZ},
+	{"clocks/video_clock", METRIC_CLOCK_VIDEO, SMI_MHZ},
+	{"max_clocks/sm_clock", METRIC_CLOCK_SM_MAX, SMI_MHZ},
+	{"max_clocks/mem_clock", METRIC_CLOCK_MEM_MAX, SMI_MHZ},
+	{"max_clocks/graphics_clock", METRIC_CLOCK_GRAPHICS_MAX, SMI_MHZ},
+	{"max_clocks/video_clock", METRIC_CLOCK_VIDEO_MAX, SMI_MHZ},
+	{"temperature/memory_temp", METRIC_TEMP_MEM, SMI_CELSIUS},
+	{"temperature/gpu_temp_slow_threshold", METRIC_TEMP_SLOWDOWN, SMI_CELSIUS},
+	{"temperature/gpu_temp_max_threshold", METRIC_TEMP_SHUTDOWN, SMI_CELSIUS},
+	{"temperature/gpu_temp_tlimit", METRIC_TEMP_MARGIN, SMI_CELSIUS},
+	{"gpu_power_readings/instant_power_draw", METRIC_POWER_INSTANT, SMI_WATT},
+	{"gpu_power_readings/default_power_limit", METRIC_POWER_LIMIT_DEFAULT, SMI_WATT},
+	{"power_readings/default_power_limit", METRIC_POWER_LIMIT_DEFAULT, SMI_WATT},
+	{"gpu_power_readings/min_power_limit", METRIC_POWER_LIMIT_MIN, SMI_WATT},
+	{"power_readings/min_power_limit", METRIC_POWER_LIMIT_MIN, SMI_WATT},
+	{"gpu_power_readings/max_power_limit", METRIC_POWER_LIMIT_MAX, SMI_WATT},
+	{"power_readings/max_power_limit", METRIC_POWER_LIMIT_MAX, SMI_WATT},
+	{"pci/pci_gpu_link_info/pcie_gen/current_link_gen", METRIC_PCIE_GEN, SMI_COUNT},
+	{"pci/pci_gpu_link_info/pcie_gen/max_link_gen", METRIC_PCIE_GEN_MAX, SMI_COUNT},
+	{"pci/pci_gpu_link_info/link_widths/current_link_width", METRIC_PCIE_WIDTH, SMI_LANES},
+	{"pci/pci_gpu_link_info/link_widths/max_link_width", METRIC_PCIE_WIDTH_MAX, SMI_LANES},
+	{"pci/tx_util", METRIC_PCIE_TX, SMI_KIB_S},
+	{"pci/rx_util", METRIC_PCIE_RX, SMI_KIB_S},
+	{"pci/replay_counter", METRIC_PCIE_REPLAYS, SMI_COUNT},
+	{"ecc_mode/current_ecc", METRIC_ECC_MODE, SMI_SWITCH},
+	{"ecc_mode/pending_ecc", METRIC_ECC_MODE_PENDING, SMI_SWITCH},
+	{"retired_pages/multiple_single_bit_retirement/retired_count", METRIC_RETIRED_CORR,
+		SMI_COUNT},
+	{"retired_pages/double_bit_retirement/retired_count", METRIC_RETIRED_UNCORR, SMI_COUNT},
+	{"retired_pages/pending_retirement", METRIC_RETIRED_PENDING, SMI_YESNO},
+	{"retired_pages/pending_blacklist", METRIC_RETIRED_PENDING, SMI_YESNO},
+	{"remapped_rows/remapped_row_corr", METRIC_REMAP_CORR, SMI_COUNT},
+	{"remapped_rows/remapped_row_unc", METRIC_REMAP_UNCORR, SMI_COUNT},
+	{"remapped_rows/remapped_row_pending", METRIC_REMAP_PENDING, SMI_YESNO},
+	{"remapped_rows/remapped_row_failure", METRIC_REMAP_FAILURE, SMI_YESNO},
+	{"bar1_memory_usage/total", METRIC_BAR1_TOTAL, SMI_MIB},
+	{"bar1_memory_usage/used", METRIC_BAR1_USED, SMI_MIB},
+	{"persistence_mode", METRIC_PERSISTENCE, SMI_SWITCH},
+	{"compute_mode", METRIC_COMPUTE_MODE, SMI_COMPUTE_MODE},
+	{"mig_mode/pending_mig", METRIC_MIG_PENDING, SMI_SWITCH},
+};
+
+/* Counts of memory errors: several rows of one metric are added up. The last group is Pascal's and older. */
+static const struct alias sums[] = {
+	{"ecc_errors/volatile/sram_correctable", METRIC_ECC_CORR, SMI_COUNT},
+	{"ecc_errors/volatile/dram_correctable", METRIC_ECC_CORR, SMI_COUNT},
+	{"ecc_errors/volatile/sram_uncorrectable", METRIC_ECC_UNCORR, SMI_COUNT},
+	{"ecc_errors/volatile/sram_uncorrectable_parity", METRIC_ECC_UNCORR, SMI_COUNT},
+	{"ecc_errors/volatile/sram_uncorrectable_secded", METRIC_ECC_UNCORR, SMI_COUNT},
+	{"ecc_errors/volatile/dram_uncorrectable", METRIC_ECC_UNCORR, SMI_COUNT},
+	{"ecc_errors/aggregate/sram_correctable", METRIC_ECC_CORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/dram_correctable", METRIC_ECC_CORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/sram_uncorrectable", METRIC_ECC_UNCORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/sram_uncorrectable_parity", METRIC_ECC_UNCORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/sram_uncorrectable_secded", METRIC_ECC_UNCORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/dram_uncorrectable", METRIC_ECC_UNCORR_LIFE, SMI_COUNT},
+	{"ecc_errors/volatile/single_bit/total", METRIC_ECC_CORR, SMI_COUNT},
+	{"ecc_errors/volatile/double_bit/total", METRIC_ECC_UNCORR, SMI_COUNT},
+	{"ecc_errors/aggregate/single_bit/total", METRIC_ECC_CORR_LIFE, SMI_COUNT},
+	{"ecc_errors/aggregate/double_bit/total", METRIC_ECC_UNCORR_LIFE, SMI_COUNT},
 };
 
 /* NVML's clock-event bits by the name's end; the group was renamed with driver 535. */
@@ -72,6 +136,8 @@ struct reader {
 	bool in_gpu;
 	uint8_t from[METRIC_N]; /* alias that gave the card's figure, + 1 */
 	struct gpu_proc process;
+	struct gpu_instance instance;
+	bool in_driver, in_cuda; /* elements beside <gpu> */
 	char path[PATH_BYTES]; /* below <gpu>, "/"-joined */
 	size_t starts[DEPTH_MAX]; /* where each open element's name begins in path */
 	unsigned depth; /* open elements below <gpu> */
@@ -114,6 +180,16 @@ static void put_figure(struct reader *r, size_t alias, const char *s, size_t n)
 	r->from[m] = (uint8_t)(alias + 1);
 }
 
+static void put_sum(struct reader *r, const struct alias *x, const char *s, size_t n)
+{
+	struct value *to = &r->card->m[x->metric], v = smi_figure(s, n, x->unit);
+
+	if (value_is_present(*to) && value_is_present(v))
+		to->v += v.v;
+	else if (value_is_present(v) || !value_is_present(*to))
+		*to = v;
+}
+
 static void put_reason(struct reader *r, const char *name, const char *s, size_t n)
 {
 	struct value *to = &r->card->m[METRIC_THROTTLE];
@@ -131,6 +207,14 @@ static void put_reason(struct reader *r, const char *name, const char *s, size_t
 	}
 }
 
+/* "Ada Lovelace" is Ada: the first word is what NVML's numbers are called by. */
+static void put_arch(struct gpu_card *c, const char *s, size_t n)
+{
+	const char *blank = memchr(s, ' ', n);
+
+	smi_copy(s, blank != NULL ? (size_t)(blank - s) : n, c->arch, sizeof(c->arch));
+}
+
 static void put_identity(struct reader *r, const char *s, size_t n)
 {
 	struct gpu_card *c = r->card;
@@ -141,10 +225,49 @@ static void put_identity(struct reader *r, const char *s, size_t n)
 		c->state = GPU_LOST;
 	else if (strcmp(r->path, "product_name") == 0 && smi_absence(s, n) == VALUE_PRESENT)
 		smi_copy(s, n, c->name, sizeof(c->name));
+	else if (strcmp(r->path, "product_architecture") == 0 && smi_absence(s, n) == VALUE_PRESENT)
+		put_arch(c, s, n);
 	else if (strcmp(r->path, "pci/pci_bus_id") == 0 && smi_absence(s, n) == VALUE_PRESENT)
 		smi_copy(s, n, c->bus_id, sizeof(c->bus_id));
 	else if (strcmp(r->path, "fb_memory_usage/total") == 0 && smi_absence(s, n) == VALUE_LOST)
 		c->state = memmem(s, n, "eset", 4) != NULL ? GPU_NEEDS_RESET : GPU_LOST;
+}
+
+/* A number of an instance + 1; 0 for none. */
+static int32_t instance_id(const char *s, size_t n)
+{
+	struct value v = smi_figure(s, n, SMI_COUNT);
+
+	return value_is_present(v) && v.v < INT_MAX ? (int32_t)v.v + 1 : 0;
+}
+
+static void put_instance(struct reader *r, const char *s, size_t n)
+{
+	const char *what = r->path + strlen("mig_devices/mig_device/");
+
+	if (strcmp(what, "gpu_instance_id") == 0)
+		r->instance.gi = instance_id(s, n);
+	else if (strcmp(what, "compute_instance_id") == 0)
+		r->instance.ci = instance_id(s, n);
+	else if (strcmp(what, "fb_memory_usage/total") == 0)
+		r->instance.mem_total_mib = smi_figure(s, n, SMI_MIB);
+	else if (strcmp(what, "fb_memory_usage/used") == 0)
+		r->instance.mem_used_mib = smi_figure(s, n, SMI_MIB);
+	else if (strcmp(what, "device_attributes/shared/multiprocessor_count") == 0 ||
+		 strcmp(what, "device_attributes/multiprocessor_count") == 0)
+		r->instance.sm_count = smi_figure(s, n, SMI_COUNT);
+}
+
+static void end_instance(struct reader *r)
+{
+	struct smi_table *t = &r->table;
+
+	r->instance.card = (uint32_t)(r->card - t->cards);
+	if (r->instance.gi > 0 && t->n_instances < GPU_INSTANCE_MAX)
+		t->instances[t->n_instances++] = r->instance;
+	r->instance = (struct gpu_instance){.mem_total_mib = value_absent(VALUE_UNSUPPORTED),
+		.mem_used_mib = value_absent(VALUE_UNSUPPORTED),
+		.sm_count = value_absent(VALUE_UNSUPPORTED)};
 }
 
 static void put_process(struct reader *r, const char *s, size_t n)
@@ -162,6 +285,10 @@ static void put_process(struct reader *r, const char *s, size_t n)
 		r->process.kind = (memchr(s, 'G', n) != NULL ? GPU_PROC_GRAPHICS : 0) |
 				  (memchr(s, 'M', n) != NULL ? GPU_PROC_MPS : 0) |
 				  (memchr(s, 'C', n) != NULL ? GPU_PROC_COMPUTE : 0);
+	} else if (strcmp(what, "gpu_instance_id") == 0) {
+		r->process.gi = instance_id(s, n);
+	} else if (strcmp(what, "compute_instance_id") == 0) {
+		r->process.ci = instance_id(s, n);
 	} else if (strcmp(what, "used_memory") == 0) {
 		r->process.used_mib = smi_figure(s, n, SMI_MIB);
 	}
@@ -195,7 +322,19 @@ static void end_element(struct reader *r)
 		put_process(r, s, n);
 		return;
 	}
+	if (strcmp(r->path, "mig_devices/mig_device") == 0) {
+		end_instance(r);
+		return;
+	}
+	if (strncmp(r->path, "mig_devices/mig_device/", 23) == 0) {
+		put_instance(r, s, n);
+		return;
+	}
 	put_identity(r, s, n);
+	for (size_t i = 0; i < ARRAY_LEN(sums); i++) {
+		if (strcmp(r->path, sums[i].path) == 0)
+			put_sum(r, &sums[i], s, n);
+	}
 	for (size_t i = 0; i < ARRAY_LEN(aliases); i++) {
 		if (strcmp(r->path, aliases[i].path) == 0)
 			put_figure(r, i, s, n);
@@ -233,6 +372,21 @@ static bool is_blank_or_slash(char c)
 	return c == '/' || c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* What stood between the tags of a version is it. */
+static void end_version(struct reader *r, bool is_end)
+{
+	const char *s = r->text;
+	size_t n = r->text_len;
+
+	smi_trim(&s, &n);
+	if (is_end && r->in_driver && smi_absence(s, n) == VALUE_PRESENT)
+		smi_copy(s, n, r->table.driver, sizeof(r->table.driver));
+	if (is_end && r->in_cuda && smi_absence(s, n) == VALUE_PRESENT)
+		smi_copy(s, n, r->table.cuda, sizeof(r->table.cuda));
+	r->in_driver = r->in_cuda = false;
+	r->text_len = 0;
+}
+
 /* A tag, without its angle brackets. */
 static int take_tag(struct reader *r, const char *s, size_t n)
 {
@@ -247,6 +401,11 @@ static int take_tag(struct reader *r, const char *s, size_t n)
 	if (!r->in_gpu) {
 		if (name == 14 && strncmp(s, "nvidia_smi_log", name) == 0)
 			*(is_end ? &r->has_log_end : &r->has_log) = true;
+		end_version(r, is_end);
+		if (!is_end && name == 14 && strncmp(s, "driver_version", name) == 0)
+			r->in_driver = true;
+		if (!is_end && name == 12 && strncmp(s, "cuda_version", name) == 0)
+			r->in_cuda = true;
 		if (!is_end && !is_empty && r->has_log && name == 3 && strncmp(s, "gpu", name) == 0)
 			begin_gpu(r, s, n);
 	} else if (!is_end) {
@@ -279,7 +438,7 @@ static int scan(struct reader *r, const char *s, const char *end)
 		const char *lt = memchr(s, '<', (size_t)(end - s)), *gt;
 		int ret;
 
-		if (r->in_gpu)
+		if (r->in_gpu || r->in_driver || r->in_cuda)
 			take_text(r, s, (size_t)((lt != NULL ? lt : end) - s));
 		if (lt == NULL)
 			return 0;
@@ -307,6 +466,8 @@ int smi_parse_xml(const char *text, size_t n, struct gpu_snapshot *ret, struct e
 	int code;
 
 	smi_table_init(&r.table);
+	r.instance.mem_total_mib = r.instance.mem_used_mib = r.instance.sm_count =
+		value_absent(VALUE_UNSUPPORTED);
 	code = scan(&r, text, text + n);
 	/* A document that was cut may lack a card, or a card's processes. */
 	if (code < 0 || !r.has_log || !r.has_log_end || r.table.n_cards == 0) {

@@ -17,8 +17,7 @@
 
 #define ENV_VALUE_MAX 4096
 
-/* Reads at most size - 1 bytes of /proc/<pid>/<file>, with a NUL behind: how many, or -errno. */
-static ssize_t read_file(pid_t pid, const char *file, char *buf, size_t size)
+ssize_t proc_read_bytes(pid_t pid, const char *file, char *ret, size_t size)
 {
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
@@ -26,8 +25,8 @@ static ssize_t read_file(pid_t pid, const char *file, char *buf, size_t size)
 	if (fd < 0)
 		return -errno;
 	size_t n = 0;
-	while (n < size - 1) {
-		ssize_t got = read(fd, buf + n, size - 1 - n);
+	while (n < size) {
+		ssize_t got = read(fd, ret + n, size - n);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
@@ -36,8 +35,16 @@ static ssize_t read_file(pid_t pid, const char *file, char *buf, size_t size)
 			break;
 		n += (size_t)got;
 	}
-	buf[n] = '\0';
 	return (ssize_t)n;
+}
+
+/* The same with a NUL behind. */
+static ssize_t read_file(pid_t pid, const char *file, char *buf, size_t size)
+{
+	ssize_t n = proc_read_bytes(pid, file, buf, size - 1);
+	if (n >= 0)
+		buf[n] = '\0';
+	return n;
 }
 
 /* The next blank-separated decimal number, sign allowed. Past the end of what 64 bits hold: -ERANGE. */

@@ -33,6 +33,10 @@ size_t proc_ancestors(pid_t pid, pid_t *ret, size_t max);
 /* Value of NAME in /proc/PID/environ: 0, -ENOENT without, -ERANGE when it doesn't fit, -EACCES/-ESRCH. */
 int proc_env(pid_t pid, const char *name, char *ret, size_t size);
 uid_t proc_uid(pid_t pid); /* (uid_t)-1 unknown */
+/*
+ * At most size bytes of /proc/PID/FILE ("cmdline", "cgroup"), as they are: how many, or -errno. Nothing is added behind.
+ */
+ssize_t proc_read_bytes(pid_t pid, const char *file, char *ret, size_t size);
 
 /* "8-4-4-4-12". With fault points compiled in, GPUSTOW_TEST_BOOT_ID is believed instead. */
 int proc_boot_id(char ret[40]);

@@ -149,7 +149,7 @@ static void stop_everything(struct run *r, int64_t grace_ms)
 static void print_results(struct run *r)
 {
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, SIZE_MAX, &v);
 	json_t *document = view_json(&v);
 
 	json_dumpf(document, stdout, JSON_INDENT(2));
@@ -199,6 +199,7 @@ static void turn(struct run *r, bool plans)
 	run_flight_time(r);
 	run_jobs_reread(r);
 	run_node_cancels(r);
+	run_node_look(r);
 	if (plans)
 		run_place(r);
 	commit(r);

@@ -1,7 +1,7 @@
 /* Bars, put into a row. */
 #pragma once
 
-#include "run/row.h"
+#include "base/row.h"
 #include "run/view.h"
 
 /* c->total_mib > 0; figures that aren't known count as none. */

@@ -1,7 +1,7 @@
 /* The lines that the panel and the status text have in common: one for the run, a card, a job. Each fills a row and ends it. */
 #pragma once
 
-#include "run/row.h"
+#include "base/row.h"
 #include "run/view.h"
 
 void view_line_progress(const struct run_view *v, const struct row_style *style, struct buf *out);

@@ -105,7 +105,7 @@ def test_line_ends_marks_and_blanks_of_other_systems(world, content):
     (["--oom-retries", "-1"], "--oom-retries"),
     (["--nonsense"], "--nonsense"),
 ])
-def test_X5_bad_options(world, args, words):
+def test_X5_W22_bad_options(world, args, words):
     world.jobs("true")
     r = world.run(*args, poll=None)
     r.wait(2)

@@ -54,7 +54,7 @@ def test_L3_the_order_in_the_file_is_the_priority(world):
     assert world.judge() == ["b", "a"]
 
 
-def test_L4_a_broken_edit_changes_nothing(world):
+def test_L4_W24_a_broken_edit_changes_nothing(world):
     world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=24000] echo waits")
     r = world.run()
     r.sees("job 1 started")
@@ -139,7 +139,7 @@ def test_B5_nor_for_an_undeclared_job(world):
     assert world.judge() == ["a"]
 
 
-def test_X7_a_file_truncated_in_place_is_not_believed_at_once(world):
+def test_X7_W8_a_file_truncated_in_place_is_not_believed_at_once(world):
     """An editor that truncates and writes; W8."""
     f = world.foreign({0: 24000})
     lines = "[vram=1G] " + note("a") + "\n[vram=1G] " + note("b") + "\n"
@@ -165,7 +165,7 @@ def test_X7_an_emptied_file_is_believed_after_a_poll(world):
     assert world.judge() == []
 
 
-def test_X8_half_a_line_is_not_run(world):
+def test_X8_W8_half_a_line_is_not_run(world):
     """W8."""
     world.jobs("[vram=1G] " + wait_for("go"))
     r = world.run(poll="4")
@@ -195,7 +195,7 @@ def test_X8_at_start_a_last_line_without_newline_is_believed(world):
     assert world.judge() == ["a"]
 
 
-def test_X9_removing_a_duplicate_is_warned_of(world):
+def test_X9_W9_removing_a_duplicate_is_warned_of(world):
     """W9: the key is the contract; who deletes the first of two equal lines is told what that means."""
     line = "[vram=14G] " + note("x", wait_for("go"))
     world.jobs(line, line)
@@ -212,6 +212,7 @@ def test_cancel_word_on_a_line_and_gone_again(world):
     world.jobs("[vram=1G] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r = world.run()
     r.sees("job 2 started")
+    until(lambda: "a" in world.judge())
     world.jobs("[vram=1G cancel] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r.sees(r"job 1 finished \[CANCELLED\]")
     world.jobs("[vram=1G] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))

@@ -79,7 +79,7 @@ def test_W12_a_lost_card_makes_jobs_get_uuids(world):
     r.kill(2).wait(130)
 
 
-def test_X2_a_driver_that_hangs_stops_starts_and_nothing_else(world):
+def test_X2_W2_a_driver_that_hangs_stops_starts_and_nothing_else(world):
     cards = Cards(world, "cards 1", CARD.format(0))
     world.jobs("[vram=20G timeout=30s] " + note("a", wait_for("go")))
     r = world.run(sim=None)
@@ -98,7 +98,7 @@ def test_X2_a_driver_that_hangs_stops_starts_and_nothing_else(world):
     assert world.judge() == ["a", "b"]
 
 
-def test_X2_a_driver_that_fails_stops_starts_and_nothing_else(world):
+def test_X2_W2_a_driver_that_fails_stops_starts_and_nothing_else(world):
     cards = Cards(world, "cards 1", CARD.format(0))
     world.jobs("[vram=20G] " + note("a", wait_for("go")))
     r = world.run(sim=None)
@@ -113,7 +113,7 @@ def test_X2_a_driver_that_fails_stops_starts_and_nothing_else(world):
     assert sorted(world.judge()) == ["a", "b", "c"]
 
 
-def test_X1_no_driver_is_no_success(world):
+def test_X1_W1_no_driver_is_no_success(world):
     world.env["GPUSTOW_NVML_PATH"] = str(world.dir / "no-such-library")
     world.env["GPUSTOW_NVIDIA_SMI"] = str(world.dir / "no-such-program")
     world.jobs("[vram=1G] " + note("a"), "[gpus=0] " + note("cpu"))
@@ -163,7 +163,7 @@ def test_smi_text_is_a_fallback(world):
     r.wait()
 
 
-def test_X20_a_card_missing_from_the_list(world):
+def test_X20_W16_a_card_missing_from_the_list(world):
     """W16: nothing is infeasible for it, and numbers, which would be shifted, give way to UUIDs (W12)."""
     zero, one = "0, GPU-zero, 24000, 50, 10\n", "1, GPU-one, 24000, 50, 10\n"
     smi(world, zero + one)
@@ -185,7 +185,7 @@ def test_X20_a_card_missing_from_the_list(world):
     r.kill(2).wait(130)
 
 
-def test_X3_memory_that_is_not_available(world):
+def test_X3_W3_memory_that_is_not_available(world):
     smi(world, "0, GPU-zero, [N/A], [N/A], 10\n1, GPU-one, 24000, 50, 10\n")
     world.jobs("[vram=8000] echo $CUDA_VISIBLE_DEVICES >> $W/judge")
     world.finish(sim=None)
@@ -201,7 +201,7 @@ def test_X4_figures_that_are_missing_and_strange_rows(world):
     assert world.events("done")[0]["avg_util"] is None
 
 
-def test_X2_a_failing_nvidia_smi_ends_nothing(world):
+def test_X2_W2_a_failing_nvidia_smi_ends_nothing(world):
     smi(world, "0, GPU-zero, 24000, 50, 10\n", before=f"test -e {world.dir}/broken && {{ echo 'boom' >&2; exit 9; }}")
     world.jobs("[vram=20000] " + note("a", wait_for("go")), "[vram=20000] " + note("b"))
     r = world.run(sim=None)
@@ -229,7 +229,7 @@ def test_calls_are_made_by_a_child_and_not_by_the_scheduler(world):
 
 
 @needs_host_pids
-def test_the_unified_memory_board(world):
+def test_W3_the_unified_memory_board(world):
     """W3: DGX Spark and the like print no memory at all; the machine's own is the card's."""
     cards = Cards(world, "cards 1", 'card 0 name="NVIDIA GB10" unified')
     (world.dir / "host" / "proc").mkdir(parents=True)

@@ -58,7 +58,7 @@ def test_O4_the_bump_survives_a_restart(world):
     assert world.judge() == ["got 3750"]
 
 
-def test_X13_words_of_an_earlier_attempt_do_not_count(world):
+def test_X13_W10_words_of_an_earlier_attempt_do_not_count(world):
     world.jobs("[vram=2000 retries=3] " + once("exit 5"))
     r = world.finish(code=5)
     assert "job 1 finished [EXIT 5]" in r.out and r.out.count("hit CUDA OOM") == 1
@@ -77,7 +77,7 @@ def test_W10_after_fresh_the_old_log_does_not_count(world):
     assert "hit CUDA OOM" not in r.out
 
 
-def test_X14_a_bump_is_capped_by_the_card(world):
+def test_X14_W11_a_bump_is_capped_by_the_card(world):
     world.jobs("[vram=20G retries=1] " + once("echo got $GPUSTOW_JOB_VRAM_MIB >> $W/judge"))
     r = world.finish(sim="1x24000M")
     assert "requeued with vram 20480 → 23488 MiB" in r.out
@@ -85,7 +85,7 @@ def test_X14_a_bump_is_capped_by_the_card(world):
 
 
 @pytest.mark.parametrize("edit, got", [(10000, 10000), (3200, 3750)])
-def test_X15_a_later_higher_edit_wins(world, edit, got):
+def test_X15_W11_a_later_higher_edit_wins(world, edit, got):
     r, f = blocked(world, "[vram=3000 retries=1] " + GOT)
     world.jobs(f"[vram={edit} retries=1] " + GOT)
     until(lambda: f"needs {got + 512} MiB" in world.ask("run", "why", "1").out)
@@ -94,7 +94,7 @@ def test_X15_a_later_higher_edit_wins(world, edit, got):
     assert world.judge() == [f"got {got}"]
 
 
-def test_X16_a_line_may_switch_retries_off(world):
+def test_X16_W11_a_line_may_switch_retries_off(world):
     world.jobs("[vram=2000 retries=0] " + OOM, "[vram=2000] " + once("true"))
     r = world.finish("--oom-retries", "1", code=1)
     assert r.out.count("hit CUDA OOM") == 1 and "job 2 hit CUDA OOM (attempt 1/2)" in r.out

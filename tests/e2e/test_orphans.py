@@ -131,7 +131,7 @@ def test_K3_after_a_normal_end_nothing_is_in_flight(world):
     assert "ORPHAN" not in r.out and "interrupted" not in r.out
 
 
-def test_X12_a_reused_number_is_no_orphan(world):
+def test_X12_W6_a_reused_number_is_no_orphan(world):
     """W6: who began after gpusched's last word can't be the job it spoke of."""
     command = note("again")
     world.logs.mkdir()
@@ -145,7 +145,7 @@ def test_X12_a_reused_number_is_no_orphan(world):
     o.process.wait()
 
 
-def test_X12_a_zombie_is_no_orphan(world):
+def test_X12_W6_a_zombie_is_no_orphan(world):
     o = orphan(world, "true")
     until(lambda: not is_alive(o.pid))
     command = note("again")
@@ -155,7 +155,7 @@ def test_X12_a_zombie_is_no_orphan(world):
     assert world.judge() == ["again"]
 
 
-def test_X11_cancel_of_an_orphan_stops_it(world):
+def test_X11_W5_cancel_of_an_orphan_stops_it(world):
     """W5."""
     o = orphan(world)
     command = note("again")
@@ -172,7 +172,7 @@ def crash(world, run):
     run.process.wait()
 
 
-def test_a_killed_schedulers_job_is_taken_over_with_its_exit_code(world):
+def test_W6_a_killed_schedulers_job_is_taken_over_with_its_exit_code(world):
     world.jobs("[vram=20G] " + note("a", wait_for("go") + "; exit 6"), "[vram=20G] " + note("b"))
     r = world.run()
     r.sees("job 1 started")
@@ -204,6 +204,17 @@ def test_an_end_without_a_scheduler_is_not_forgotten(world):
     assert "job 1 finished [EXIT 6]" in r.out and world.judge() == ["a"]
 
 
+def test_a_time_limit_is_kept_without_a_scheduler(world):
+    world.jobs("[vram=1G timeout=1s] " + note("a", "sleep 60"))
+    r = world.run()
+    until(lambda: world.events("started"))
+    pid = world.events("started")[0]["pgid"]
+    crash(world, r)
+    until(lambda: not is_alive(pid))
+    r = world.finish(code=1)
+    assert "job 1 finished [TIMEOUT] in 1s" in r.out and world.judge() == ["a"]
+
+
 def test_an_end_without_scheduler_and_agent_is_not_forgotten(world):
     world.jobs("[vram=1G] " + note("a", wait_for("go") + "; exit 6"))
     r = world.run()
@@ -220,6 +231,7 @@ def test_an_end_without_scheduler_and_agent_is_not_forgotten(world):
 
 
 def test_a_killed_agent_comes_back_and_nothing_is_lost(world):
+    world.agent_may_die = True
     world.jobs("[vram=1G name=a] " + note("a", wait_for("go")), "[vram=1G after=a] " + note("b"))
     r = world.run()
     r.sees("job 1 started")
@@ -253,7 +265,7 @@ def test_fresh_goes_on_when_what_gpusched_left_is_dead(world):
     assert world.judge() == ["a"] and "pgid" not in world.journal()[0]
 
 
-def test_X10_one_scheduler_a_log_directory(world):
+def test_X10_W4_one_scheduler_a_log_directory(world):
     """W4."""
     world.jobs("[vram=1G] " + note("a", wait_for("go")))
     r = world.run()
@@ -265,7 +277,7 @@ def test_X10_one_scheduler_a_log_directory(world):
     assert world.judge() == ["a"]
 
 
-def test_X23_a_torn_last_line_does_not_swallow_the_next_record(world):
+def test_X23_W25_a_torn_last_line_does_not_swallow_the_next_record(world):
     world.jobs("[vram=1G] " + note("a"))
     world.finish()
     with open(world.logs / "journal.jsonl", "ab") as f:
@@ -278,7 +290,7 @@ def test_X23_a_torn_last_line_does_not_swallow_the_next_record(world):
     assert world.judge() == ["a", "b"]
 
 
-def test_X24_strange_lines_in_the_journal(world):
+def test_X24_W25_strange_lines_in_the_journal(world):
     world.logs.mkdir()
     (world.logs / "journal.jsonl").write_bytes(b"[1]\n\xff\xfe\n{}\n\"x\"\nnull\n{\"key\": 5}\n{\"key\": \"k\", \"event\": \"seen\", \"no\": -1}\n")
     world.jobs("[vram=1G] " + note("a"))

@@ -61,7 +61,7 @@ def test_why(world):
     assert "job 1 (ok): it has ended" in world.ask("run", "why", "1").out
 
 
-def test_X26_a_lasting_stranger_is_named_as_the_reason(world):
+def test_X26_W17_a_lasting_stranger_is_named_as_the_reason(world):
     world.foreign({0: 20000})
     world.jobs("[vram=8G] " + note("a"))
     r = world.run()
@@ -70,7 +70,7 @@ def test_X26_a_lasting_stranger_is_named_as_the_reason(world):
     r.kill(15).wait(143)
 
 
-def test_X25_an_impossible_wait_has_its_reason(world):
+def test_X25_W17_an_impossible_wait_has_its_reason(world):
     world.jobs(note("a"))
     r = world.run("--idle-threshold", "0")
     until(lambda: "idle" in world.ask("run", "why", "1").out)

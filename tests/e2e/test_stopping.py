@@ -18,7 +18,7 @@ def test_T1_timeout(world):
     assert world.events("done")[0]["status"] == "timeout" and world.events("done")[0]["returncode"] == -15
 
 
-def test_X17_a_timeout_is_a_failure_whatever_it_exits_with(world):
+def test_X17_W13_a_timeout_is_a_failure_whatever_it_exits_with(world):
     """W13."""
     world.jobs("[vram=2000 timeout=0.5s] trap 'exit 0' TERM; while :; do sleep 0.05; done")
     r = world.finish(code=1)
@@ -96,7 +96,7 @@ def test_W0_X27_a_job_has_its_grace_to_save(world, how):
     assert world.judge() == ["saved"] and "SIGKILL" not in r.out
 
 
-def test_X19_what_ended_before_the_cancel_was_read_stays_ok(world):
+def test_X19_W13_what_ended_before_the_cancel_was_read_stays_ok(world):
     """W13."""
     world.jobs("[vram=1G] " + note("a"), "[vram=1G] " + wait_for("go"))
     r = world.run()
@@ -152,7 +152,7 @@ def test_W15_nothing_runs_so_it_ends_at_once(world):
     assert world.judge() == []
 
 
-def test_X18_stdin_is_not_the_schedulers(world):
+def test_X18_W14_stdin_is_not_the_schedulers(world):
     """W14."""
     world.jobs("[vram=1G] cat > $W/in; echo read >> $W/judge")
     read, write = os.pipe()

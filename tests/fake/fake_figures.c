@@ -71,7 +71,7 @@ EXPORT int nvmlDeviceGetTemperatureThreshold(struct nvml_device *d, int32_t whic
 int nvmlDeviceGetTemperatureThreshold(struct nvml_device *d, int32_t which, uint32_t *ret)
 {
 	DEVICE(d);
-	*ret = which == 0 ? 95 : 90;
+	*ret = (uint32_t)(which == 0 ? c->shutdown : c->slowdown);
 	return NVML_OK;
 }
 
@@ -79,7 +79,10 @@ EXPORT int nvmlDeviceGetClockInfo(struct nvml_device *d, int32_t domain, uint32_
 int nvmlDeviceGetClockInfo(struct nvml_device *d, int32_t domain, uint32_t *ret)
 {
 	DEVICE(d);
-	*ret = (uint32_t)(domain == NVML_CLOCK_MEM ? c->mem : c->sm);
+	*ret = (uint32_t)(domain == NVML_CLOCK_MEM	  ? c->mem
+			  : domain == NVML_CLOCK_GRAPHICS ? c->graphics
+			  : domain == NVML_CLOCK_VIDEO	  ? c->video
+							  : c->sm);
 	return NVML_OK;
 }
 
@@ -99,17 +102,21 @@ int nvmlDeviceGetPcieThroughput(struct nvml_device *d, int32_t which, uint32_t *
 	return NVML_OK;
 }
 
-#define PERIOD_CALL(name) \
+#define PERIOD_CALL(name, member) \
 	EXPORT int name(struct nvml_device *d, uint32_t *ret, uint32_t *period); \
 	int name(struct nvml_device *d, uint32_t *ret, uint32_t *period) \
 	{ \
 		DEVICE(d); \
-		*ret = 0; \
+		*ret = (uint32_t)c->member; \
 		*period = 167000; \
 		return NVML_OK; \
 	}
-PERIOD_CALL(nvmlDeviceGetEncoderUtilization)
-PERIOD_CALL(nvmlDeviceGetDecoderUtilization)
+PERIOD_CALL(nvmlDeviceGetEncoderUtilization, enc)
+PERIOD_CALL(nvmlDeviceGetDecoderUtilization, dec)
+#ifndef FAKE_OLD
+PERIOD_CALL(nvmlDeviceGetJpgUtilization, jpg)
+PERIOD_CALL(nvmlDeviceGetOfaUtilization, ofa)
+#endif
 
 #define FIGURE_CALL(name, type, member) \
 	EXPORT int name(struct nvml_device *d, type *ret); \
@@ -129,16 +136,49 @@ FIGURE_CALL(nvmlDeviceGetEnforcedPowerLimit, uint32_t, limit)
 FIGURE_CALL(nvmlDeviceGetCurrentClocksEventReasons, uint64_t, throttle)
 #endif
 
-EXPORT int nvmlDeviceGetProcessUtilization(
-	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since);
-int nvmlDeviceGetProcessUtilization(
-	struct nvml_device *d, void *rows, uint32_t *count, uint64_t since)
+/* A row of a ring that nobody has written, or somebody who is long gone. */
+static struct nvml_process_sample garbage_row(int64_t i)
 {
-	(void)rows;
-	(void)since;
+	static const struct nvml_process_sample rows[] = {
+		{0, 0, 0, 0, 0, 0},
+		{2863311530u, UINT64_C(0xaaaaaaaaaaaaaaaa), 37100, 808334905, 1, 1},
+		{101, UINT64_C(0xffffffffffffff00), 100, 0, 0, 0},
+		{4194000, 0, 50, 50, 0, 0},
+	};
+
+	return rows[i % 4];
+}
+
+EXPORT int nvmlDeviceGetProcessUtilization(
+	struct nvml_device *d, struct nvml_process_sample *rows, uint32_t *count, uint64_t since);
+/* As the real one: what fits is the ring's size, not what's in it; nothing newer is "not found". */
+int nvmlDeviceGetProcessUtilization(
+	struct nvml_device *d, struct nvml_process_sample *rows, uint32_t *count, uint64_t since)
+{
+	struct fake_scenario *s = fake_scenario();
+	uint32_t n = 0, room = *count;
+
 	DEVICE(d);
-	*count = 0;
-	return NVML_NOT_FOUND;
+	if (c->mig)
+		return NVML_NOT_SUPPORTED;
+	*count = (uint32_t)(s->n_uses + s->garbage);
+	if (room < *count || rows == NULL)
+		return NVML_INSUFFICIENT_SIZE;
+	for (int i = 0; i < s->n_uses; i++) {
+		const struct fake_use *u = &s->uses[i];
+		uint64_t stamp = (uint64_t)(fake_read_wall_us() + u->after * 1000);
+
+		if (u->card == d->card && stamp > since && u->after <= fake_now_ms())
+			rows[n++] = (struct nvml_process_sample){(uint32_t)u->pid, stamp,
+				(uint32_t)u->sm, (uint32_t)u->mem, (uint32_t)u->enc,
+				(uint32_t)u->dec};
+	}
+	if (n == 0 && s->garbage == 0)
+		return NVML_NOT_FOUND;
+	for (int64_t i = 0; i < s->garbage; i++)
+		rows[n++] = garbage_row(i);
+	*count = n;
+	return NVML_OK;
 }
 
 /* Processes */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,45 @@ static void complain(const char *call, const char *what)
 {
 	fprintf(stderr, "fake nvml: %s: %s\n", call, what);
 	abort();
+}
+
+static int64_t *cpu_sum(void)
+{
+	static int64_t *sum;
+	static bool is_tried;
+	const char *path = getenv("GPUSTOW_FAKE_NVML_CPU");
+	int fd;
+
+	if (is_tried || path == NULL)
+		return sum;
+	is_tried = true;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		complain("cpu", path);
+	sum = mmap(NULL, sizeof(*sum), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (sum == MAP_FAILED)
+		complain("cpu", path);
+	return sum;
+}
+
+static int64_t cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t fake_cpu_begin(void)
+{
+	return cpu_sum() != NULL ? cpu_now() : 0;
+}
+
+void fake_cpu_end(const int64_t *begun)
+{
+	if (*begun != 0)
+		*cpu_sum() += cpu_now() - *begun;
 }
 
 static void write_log(const char *call, int card)
@@ -69,6 +109,11 @@ static int begin_at(const char *call, int card, bool is_instance)
 static int begin(const char *call, int card)
 {
 	return begin_at(call, card, false);
+}
+
+int fake_begin(const char *call)
+{
+	return inits == 0 ? NVML_UNINITIALIZED : begin(call, -1);
 }
 
 static bool is_lost(const struct fake_card *c, int64_t now)
@@ -307,15 +352,25 @@ int nvmlDeviceGetMinorNumber(struct nvml_device *d, uint32_t *ret)
 EXPORT int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size)
 {
+	char uuid[96];
+
 	DEVICE(d);
-	return fake_text_out(c->uuid, text, size);
+	if (d->instance < 0)
+		return fake_text_out(c->uuid, text, size);
+	snprintf(uuid, sizeof(uuid), "MIG-fa4e0000-0000-0000-%04d-%012d", d->card, d->instance);
+	return fake_text_out(uuid, text, size);
 }
 
 EXPORT int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetName(struct nvml_device *d, char *text, uint32_t size)
 {
+	char name[192];
+
 	DEVICE(d);
-	return fake_text_out(c->name, text, size);
+	if (d->instance < 0)
+		return fake_text_out(c->name, text, size);
+	snprintf(name, sizeof(name), "%s MIG 1g.%dgb", c->name, (int)(c->memory / 8 / 1024));
+	return fake_text_out(name, text, size);
 }
 
 void fake_pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long)

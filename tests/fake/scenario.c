@@ -13,10 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A whole host of the lab has the library where the driver would put it, and no environment reaches its agent. */
+#define MACHINE_SCENARIO "/etc/gpustow-fake-nvml"
+
 static struct fake_scenario current;
 static struct stat seen;
 static bool is_read;
-static int64_t read_at_ms;
+static int64_t read_at_ms, read_wall_us;
 
 static int64_t clock_ms(void)
 {
@@ -26,9 +29,22 @@ static int64_t clock_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static int64_t wall_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 int64_t fake_now_ms(void)
 {
 	return clock_ms() - read_at_ms;
+}
+
+int64_t fake_read_wall_us(void)
+{
+	return read_wall_us;
 }
 
 static void die(const char *what, const char *line)
@@ -95,6 +111,27 @@ static const struct field fields[] = {
 	FIELD(mig),
 	FIELD(numa),
 	FIELD(recovery),
+	FIELD(arch),
+	FIELD(enc),
+	FIELD(dec),
+	FIELD(jpg),
+	FIELD(ofa),
+	FIELD(graphics),
+	FIELD(video),
+	FIELD(slowdown),
+	FIELD(shutdown),
+	FIELD(gen),
+	FIELD(width),
+	FIELD(genmax),
+	FIELD(widthmax),
+	FIELD(replays),
+	FIELD(mask),
+	FIELD(ecc),
+	FIELD(bar1),
+	FIELD(bar1used),
+	FIELD(persistence),
+	FIELD(computemode),
+	FIELD(migpending),
 };
 
 static void card_word(struct fake_card *c, char *w)
@@ -158,6 +195,17 @@ static struct fake_card *card_at(struct fake_scenario *to, int i)
 			.throttle = 1,
 			.pstate = 8,
 			.numa = -1,
+			.arch = 7,
+			.graphics = 210,
+			.video = 555,
+			.slowdown = 90,
+			.shutdown = 95,
+			.gen = 1,
+			.width = 16,
+			.genmax = 4,
+			.widthmax = 16,
+			.mask = 0x1ff,
+			.bar1 = 256,
 			.lost_from = -1};
 		snprintf(
 			c->uuid, sizeof(c->uuid), "GPU-fa4e0000-0000-0000-0000-%012d", to->n_cards);
@@ -235,6 +283,67 @@ static void rule_line(struct fake_scenario *to, enum fake_act act, char *s, cons
 	}
 }
 
+/* "field 0 197 1000 rate=5 type=3", "field 0 82 err=4" */
+static void field_line(struct fake_scenario *to, char *s, const char *line)
+{
+	struct fake_field *f = &to->fields[to->n_fields++];
+	char *w;
+
+	if (to->n_fields == FAKE_FIELDS)
+		die("too many fields", line);
+	*f = (struct fake_field){.card = card_number(&s, line), .type = 3};
+	card_at(to, f->card);
+	w = word(&s);
+	f->id = number(w != NULL ? w : "", line);
+	while ((w = word(&s)) != NULL) {
+		if (strncmp(w, "err=", 4) == 0)
+			f->code = (int)number(w + 4, line);
+		else if (strncmp(w, "rate=", 5) == 0)
+			f->rate = number(w + 5, line);
+		else if (strncmp(w, "type=", 5) == 0)
+			f->type = number(w + 5, line);
+		else
+			f->value = number(w, line);
+	}
+}
+
+static void xid_line(struct fake_scenario *to, char *s, const char *line)
+{
+	struct fake_xid *x = &to->xids[to->n_xids++];
+	char *w;
+
+	if (to->n_xids == FAKE_XIDS)
+		die("too many XIDs", line);
+	*x = (struct fake_xid){.card = card_number(&s, line)};
+	w = word(&s);
+	x->xid = number(w != NULL ? w : "", line);
+	if ((w = word(&s)) != NULL && strncmp(w, "after=", 6) == 0)
+		x->after = number(w + 6, line);
+}
+
+static void use_line(struct fake_scenario *to, char *s, const char *line)
+{
+	struct fake_use *u = &to->uses[to->n_uses++];
+	char *w;
+
+	if (to->n_uses == FAKE_USES)
+		die("too many samples of use", line);
+	*u = (struct fake_use){.card = card_number(&s, line)};
+	while ((w = word(&s)) != NULL) {
+		int64_t *at = strncmp(w, "pid=", 4) == 0     ? &u->pid
+			      : strncmp(w, "sm=", 3) == 0    ? &u->sm
+			      : strncmp(w, "mem=", 4) == 0   ? &u->mem
+			      : strncmp(w, "enc=", 4) == 0   ? &u->enc
+			      : strncmp(w, "dec=", 4) == 0   ? &u->dec
+			      : strncmp(w, "after=", 6) == 0 ? &u->after
+							     : NULL;
+
+		if (at == NULL)
+			die("unknown word for a use", line);
+		*at = number(strchr(w, '=') + 1, line);
+	}
+}
+
 static void link_line(struct fake_scenario *to, char *s, const char *line)
 {
 	int a = card_number(&s, line);
@@ -274,6 +383,14 @@ static void take_line(struct fake_scenario *to, char *s, const char *line)
 		lost_line(to, s, line);
 	} else if (strcmp(verb, "link") == 0) {
 		link_line(to, s, line);
+	} else if (strcmp(verb, "field") == 0) {
+		field_line(to, s, line);
+	} else if (strcmp(verb, "xid") == 0) {
+		xid_line(to, s, line);
+	} else if (strcmp(verb, "use") == 0) {
+		use_line(to, s, line);
+	} else if (strcmp(verb, "garbage") == 0) {
+		to->garbage = number((w = word(&s)) ? w : "", line);
 	} else if (strcmp(verb, "instance") == 0) {
 		struct fake_card *c = card_at(to, card_number(&s, line));
 
@@ -316,6 +433,7 @@ static void read_scenario(const char *path)
 	fclose(f);
 	memcpy(&current, &next, sizeof(current));
 	read_at_ms = clock_ms();
+	read_wall_us = wall_us();
 }
 
 struct fake_scenario *fake_scenario(void)
@@ -323,9 +441,12 @@ struct fake_scenario *fake_scenario(void)
 	const char *path = getenv("GPUSTOW_FAKE_NVML");
 	struct stat st;
 
+	if (path == NULL && stat(MACHINE_SCENARIO, &st) == 0)
+		path = MACHINE_SCENARIO;
 	if (path == NULL || path[0] == '\0') {
 		if (!is_read) {
 			read_at_ms = clock_ms();
+			read_wall_us = wall_us();
 			snprintf(current.driver, sizeof(current.driver), "550.54.15");
 			snprintf(current.nvml, sizeof(current.nvml), "12.550.54.15");
 			card_at(&current, 0);

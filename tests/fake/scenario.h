@@ -11,12 +11,17 @@
 #define FAKE_PROCS 512
 #define FAKE_RULES 64
 #define FAKE_INSTANCES 8
+#define FAKE_FIELDS 256
+#define FAKE_XIDS 64
+#define FAKE_USES 512
 
 enum { FAKE_C = 1, FAKE_G = 2, FAKE_M = 4 };
 
 struct fake_card {
 	char uuid[96], name[96], bus[32];
 	int64_t memory, reserved, used; /* MiB */
+	int64_t arch, enc, dec, jpg, ofa, graphics, video, slowdown, shutdown, gen, width, genmax,
+		widthmax, replays, mask, ecc, bar1, bar1used, persistence, computemode, migpending;
 	int64_t util, memutil, temp, power, limit, fan, sm, mem, throttle, pstate, mig, numa,
 		recovery;
 	bool is_unified, is_blind, is_switched;
@@ -28,6 +33,24 @@ struct fake_card {
 struct fake_proc {
 	int card, kind, gi;
 	int64_t pid, used; /* used < 0: all ones */
+};
+
+/* A field value: value + rate a second since the file was read, or a code of its own. */
+struct fake_field {
+	int card, code;
+	int64_t id, value, rate, type;
+};
+
+struct fake_xid {
+	int card;
+	int64_t xid, after;
+	bool is_told;
+};
+
+/* A sample of the use of a card by a process; its stamp is the file's reading + after. */
+struct fake_use {
+	int card;
+	int64_t pid, sm, mem, enc, dec, after;
 };
 
 enum fake_act { FAKE_ERR, FAKE_HANG, FAKE_SLOW };
@@ -43,14 +66,19 @@ struct fake_rule {
 
 struct fake_scenario {
 	char driver[80], nvml[80];
-	int n_cards, n_procs, n_rules;
+	int n_cards, n_procs, n_rules, n_fields, n_xids, n_uses;
+	int64_t garbage; /* rows of garbage behind the samples of use */
 	int64_t element; /* bytes of a _v3 process element; 0: the library's own */
 	struct fake_card cards[FAKE_CARDS];
 	struct fake_proc procs[FAKE_PROCS];
 	struct fake_rule rules[FAKE_RULES];
+	struct fake_field fields[FAKE_FIELDS];
+	struct fake_xid xids[FAKE_XIDS];
+	struct fake_use uses[FAKE_USES];
 };
 
 int64_t fake_now_ms(void); /* since the scenario was read */
+int64_t fake_read_wall_us(void); /* when it was read */
 /* The scenario as it is now; looks at the file's change each time. Ends the program with a message on a bad line. */
 struct fake_scenario *fake_scenario(void);
 /* Adds what simulated jobs hold on that card to out (room for max); returns how many. */

@@ -838,6 +838,51 @@ static void watching(void **state)
 	json_decref(observe(NULL));
 }
 
+/* Who watches with details gets them, beside one who doesn't; and a job is admitted by lists that were read for it. */
+static void watching_details(void **state)
+{
+	struct agent_client w, d;
+	struct sample s;
+	json_t *msg;
+
+	agent_client_connect(&w, &t);
+	agent_client_connect(&d, &t);
+	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
+	assert_true(agent_client_hello(&d, NULL, 0, 0, 0));
+	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
+	for (int i = 0; i < 4; i++) {
+		msg = agent_client_expect(&w, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_false(s.with_details || s.has_host);
+		assert_int_equal(s.snap.cards[0].m[METRIC_PCIE_GEN].state, VALUE_NOT_ASKED);
+		sample_done(&s);
+		json_decref(msg);
+		msg = agent_client_expect(&d, "sample", 0);
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details && s.has_host);
+		assert_true(s.host.mem_total_mib.v > 0 && s.host.cores > 0);
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_PCIE_GEN]));
+		assert_true(value_is_present(s.snap.cards[0].m[METRIC_TEMP]));
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&w);
+	/* Only those who look are left: jobs are admitted all the same. */
+	json_decref(launch(1, TOKEN_A, "exit 0", 0, 1000, "claimed"));
+	expect("ended", 1);
+	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 9, "details", 1));
+	for (bool found = false; !found;) {
+		msg = agent_client_expect(&d, "sample", 0);
+		found = json_object_get(msg, "id") != NULL;
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_true(s.with_details);
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&d);
+}
+
 static void yields_upward_only(void **state)
 {
 	json_t *msg;
@@ -886,6 +931,95 @@ static int tear_down_all(void **state)
 	return end_descendants(state);
 }
 
+/* ---- the driver is let go of ---- */
+
+/* Processes below the agent that call themselves a sampler. */
+static size_t samplers(void)
+{
+	struct proc_table table;
+	size_t n = 0;
+
+	assert_int_equal(proc_table_read(&table), 0);
+	for (size_t i = 0; i < table.n; i++)
+		n += table.rows[i].ppid == t.pid && !strcmp(table.rows[i].comm, "gpustow-sampler") &&
+		     table.rows[i].state != 'Z';
+	proc_table_done(&table);
+	return n;
+}
+
+static void ask_sample(struct agent_client *who, bool has_error)
+{
+	json_t *msg;
+
+	agent_client_send(who, json_pack("{s:s, s:i}", "op", "sample", "id", 9));
+	msg = agent_client_next(who, "sample", 20000);
+	assert_non_null(msg);
+	assert_int_equal(strlen(text(msg, "error")) > 0, has_error);
+	json_decref(msg);
+}
+
+static void release_and_resume(void **state)
+{
+	ask_sample(&c, false);
+	assert_int_equal(samplers(), 1);
+	agent_client_send(&c, json_pack("{s:s}", "op", "release"));
+	expect("released", 0);
+	assert_int_equal(samplers(), 0);
+	/* Who asks hears why, and nobody opens the driver, however often: longer than the pause after a sampler's death. */
+	for (int i = 0; i < 30; i++) {
+		ask_sample(&c, true);
+		assert_int_equal(samplers(), 0);
+		poll(NULL, 0, 50);
+	}
+	json_decref(launch(1, TOKEN_A, "exit 0", 0, 100, "refused"));
+	agent_client_send(&c, json_pack("{s:s}", "op", "resume"));
+	expect("resumed", 0);
+	ask_sample(&c, false);
+	assert_int_equal(samplers(), 1);
+	json_decref(launch(2, TOKEN_B, "exit 0", 0, 100, "claimed"));
+}
+
+static void release_ends_with_its_link(void **state)
+{
+	struct agent_client other;
+
+	agent_client_connect(&other, &t);
+	assert_true(agent_client_hello(&other, NULL, 0, 0, 0));
+	agent_client_send(&other, json_pack("{s:s}", "op", "release"));
+	json_decref(agent_client_expect(&other, "released", 0));
+	ask_sample(&c, true);
+	agent_client_close(&other);
+	for (int64_t until = clock_boot_ms() + 20000;;) {
+		json_t *msg;
+		bool is_well;
+
+		agent_client_send(&c, json_pack("{s:s, s:i}", "op", "sample", "id", 9));
+		msg = agent_client_next(&c, "sample", 20000);
+		assert_non_null(msg);
+		is_well = !strlen(text(msg, "error"));
+		json_decref(msg);
+		if (is_well)
+			break;
+		assert_true(clock_boot_ms() < until);
+	}
+}
+
+static void release_waits_for_nobodys_job(void **state)
+{
+	json_t *msg;
+
+	json_decref(launch(1, TOKEN_A, HOLD(500), 0, 500, "started"));
+	agent_client_send(&c, json_pack("{s:s}", "op", "release"));
+	msg = agent_client_expect(&c, "held-by", 0);
+	assert_int_equal(number(json_array_get(json_object_get(msg, "jobs"), 0), "job"), 1);
+	json_decref(msg);
+	ask_sample(&c, false);
+	agent_client_send(&c, json_pack("{s:s, s:b}", "op", "release", "force", 1));
+	expect("released", 0);
+	agent_client_send(&c, json_pack("{s:s}", "op", "resume"));
+	expect("resumed", 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -906,8 +1040,12 @@ int main(void)
 		TEST(yields_but_stays_for_its_jobs),
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
+		TEST(watching_details),
 		TEST(yields_upward_only),
 		TEST(leaves_without_its_socket),
+		TEST(release_and_resume),
+		TEST(release_ends_with_its_link),
+		TEST(release_waits_for_nobodys_job),
 	};
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

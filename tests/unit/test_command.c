@@ -169,7 +169,10 @@ static void mistakes(void **state)
 		{{"gpustow", "a\033[2Jb"},
 			"gpustow: there's no command 'a\\x1b[2Jb'; 'gpustow help' lists the commands\n"},
 		{{"gpustow", "--simm"},
-			"gpustow: there's no option '--simm'; 'gpustow help' lists the commands\n"},
+			"gpustow: unknown option '--simm'; did you mean --sim? ('gpustow help' shows the options and commands)\n"},
+		{{"gpustow", "--once", "run", "x"},
+			"gpustow: --once before a command says nothing to it; --once goes without one, and run has options "
+			"of its own ('gpustow help' shows the options and commands)\n"},
 		{{"gpustow", ""},
 			"gpustow: there's no command ''; 'gpustow help' lists the commands\n"},
 		{{"gpustow", "help", "rum"},
@@ -217,7 +220,9 @@ static void overview(void **state)
 	(void)state;
 	assert_int_equal(none.code, 2);
 	assert_int_equal(help.code, 0);
-	assert_string_equal(buf_str(&help.out), buf_str(&none.err));
+	/* Without anything: a sentence about what's to come, then the same. */
+	assert_non_null(strstr(buf_str(&none.err), "--once"));
+	assert_string_equal(buf_str(&help.out), strstr(buf_str(&none.err), "\n\n") + 2);
 	for (size_t i = 0; i < commands_n; i++) {
 		CLEANUP_FREE char *line = xasprintf("\n  %s ", commands[i]->name);
 

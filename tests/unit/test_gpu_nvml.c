@@ -197,7 +197,7 @@ static void item_88_initialises_once_and_caches_handles(void **state)
 	assert_int_equal(calls("nvmlDeviceGetUUID"), 4);
 	/* The slow tier is asked once in five seconds. */
 	assert_int_equal(calls("nvmlDeviceGetMigMode 0"), 1);
-	assert_int_equal(calls("nvmlDeviceGetUtilizationRates 0"), 40);
+	assert_int_equal(calls("nvmlDeviceGetUtilizationRates 0"), 20);
 	gpu_backend_free(b);
 	assert_int_equal(calls("nvmlShutdown"), 1);
 }
@@ -869,7 +869,7 @@ static void all_optional_calls_unsupported(void **state)
 	s = sample(b);
 	assert_int_equal(s.n_cards, 1);
 	assert_true(s.cards[0].is_unified);
-	for (int m = METRIC_UTIL_GPU; m < METRIC_N; m++)
+	for (int m = METRIC_UTIL_GPU; m < METRIC_PLAIN_N; m++)
 		assert_int_equal(s.cards[0].m[m].state, VALUE_UNSUPPORTED);
 	assert_int_equal(s.cards[0].state, GPU_OK);
 	assert_true(s.cards[0].is_blind);

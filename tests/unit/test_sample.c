@@ -96,7 +96,7 @@ static void round_trip(void **state)
 		assert_int_equal(x->state, y->state);
 		assert_int_equal(x->is_blind, y->is_blind);
 		assert_true(x->nvlink_peers == y->nvlink_peers);
-		for (int k = 0; k < METRIC_N; k++) {
+		for (int k = 0; k < METRIC_PLAIN_N; k++) {
 			assert_int_equal(x->m[k].state, y->m[k].state);
 			assert_int_equal(x->m[k].v, y->m[k].v);
 		}

@@ -21,10 +21,29 @@
 #include <unistd.h>
 
 /* What the fake back end does; the child sees it as it was at its fork. */
-static enum { WORKS, HANGS, DIES, CANT_OPEN } mode;
+static enum { WORKS, TELLS, HANGS, DIES, CANT_OPEN } mode;
 
 static int fake_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
+	static int n_full;
+
+	if (mode == TELLS) {
+		/* seq is the back end's; what was asked goes out as figures. */
+		ret->n_cards = 1;
+		ret->cards = xcalloc(1, sizeof(*ret->cards));
+		ret->has_old_procs = b->ask.old_procs;
+		n_full += !b->ask.old_procs;
+		ret->cards[0].m[METRIC_TEMP] = value_of(b->ask.details * 100 + b->ask.lets_sleep * 10);
+		ret->cards[0].m[METRIC_POWER] = value_of(n_full);
+		ret->n_procs = b->ask.old_procs ? 0 : 1;
+		ret->procs = xcalloc(1, sizeof(*ret->procs));
+		ret->procs[0].pid = getppid();
+		ret->instances = xcalloc(2, sizeof(*ret->instances));
+		ret->n_instances = 2;
+		snprintf(ret->instances[1].uuid, sizeof(ret->instances[1].uuid), "MIG-x");
+		snprintf(ret->driver, sizeof(ret->driver), "550");
+		return 0;
+	}
 	if (mode == HANGS)
 		for (;;)
 			pause();
@@ -216,9 +235,54 @@ static void stuck_child(void **state)
 	sampler_free(s);
 }
 
+/* Details and instances cross the pipe; lists of before stand in for a while, for those who may have them, only. */
+static void details_and_allowances(void **state)
+{
+	struct sampler *s = sampler_new(fake_open);
+	struct gpu_snapshot got;
+	uint64_t number;
+
+	mode = TELLS;
+	sampler_ask_as(s, 1000, SAMPLER_LOOKS | SAMPLER_OLD_PROCS);
+	assert_true(wait_snapshot(s, 1000, &got, &number));
+	assert_true(got.has_details && !got.has_old_procs);
+	assert_int_equal(got.cards[0].m[METRIC_TEMP].v, 110);
+	assert_int_equal(got.n_instances, 2);
+	assert_string_equal(got.instances[1].uuid, "MIG-x");
+	assert_string_equal(got.driver, "550");
+	assert_true(strlen(got.more[0].cmdline) > 0);
+	gpu_snapshot_done(&got);
+	sampler_ask_as(s, 1100, SAMPLER_LOOKS | SAMPLER_OLD_PROCS);
+	assert_true(wait_snapshot(s, 1100, &got, &number));
+	assert_true(got.has_old_procs);
+	assert_int_equal(got.n_procs, 1);
+	assert_int_equal(got.procs[0].pid, getpid());
+	assert_true(strlen(got.more[0].cmdline) > 0);
+	assert_int_equal(got.cards[0].m[METRIC_POWER].v, 1);
+	gpu_snapshot_done(&got);
+	sampler_ask(s, 1200);
+	assert_true(wait_snapshot(s, 1200, &got, &number));
+	assert_true(!got.has_details && !got.has_old_procs && got.more == NULL);
+	assert_int_equal(got.cards[0].m[METRIC_TEMP].v, 0);
+	gpu_snapshot_done(&got);
+	/* Together: the details of the one, the freshness of the other. */
+	sampler_ask_as(s, 1300, SAMPLER_LOOKS | SAMPLER_OLD_PROCS);
+	sampler_ask(s, 1300);
+	do
+		assert_true(wait_snapshot(s, 1300, &got, &number));
+	while (number < 5 && (gpu_snapshot_done(&got), true));
+	assert_int_equal(number, 5);
+	assert_int_equal(got.cards[0].m[METRIC_TEMP].v, 100);
+	assert_false(got.has_old_procs);
+	gpu_snapshot_done(&got);
+	sampler_free(s);
+	mode = WORKS;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(details_and_allowances),
 		cmocka_unit_test(whole_snapshots),
 		cmocka_unit_test(hung_driver),
 		cmocka_unit_test(dead_child),

@@ -1,0 +1,102 @@
+/* The table of options before the command, and the few rules that come with them. */
+#include "cli/global.h"
+
+#include "cli/hosts.h"
+#include "gpu/sim_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member) .offset = offsetof(struct global_options, member)
+#define TIMEOUT_S 10
+
+const struct option_spec global_specs[] = {
+	{.name = "remote",
+		.kind = OPTION_FLAG,
+		AT(remote),
+		.text = "include the hosts of config.yml, not only this machine"},
+	{.name = "no-remote",
+		.kind = OPTION_FLAG,
+		AT(no_remote),
+		.text = "only this machine, even where config.yml says basic.remote"},
+	{.name = "once",
+		.kind = OPTION_FLAG,
+		AT(once),
+		.text = "print one complete look at all GPUs, and end; 1 is the exit code when a host didn't answer"},
+	{.name = "json", .kind = OPTION_FLAG, AT(json), .text = "with --once: one JSON document"},
+	{.name = "timeout",
+		.arg = "SECONDS",
+		.kind = OPTION_REAL,
+		AT(timeout_s),
+		.min = 0.1,
+		.max = 86400,
+		.text = "with --once: how long to wait for hosts (default: 10)"},
+	{.name = "compact",
+		.kind = OPTION_FLAG,
+		AT(compact),
+		.text = "don't stretch tables to the width of the terminal"},
+	{.name = "dcgm",
+		.kind = OPTION_FLAG,
+		AT(dcgm),
+		.text = "enable DCGM's profiling figures in the live monitor"},
+	{.name = "debug",
+		.kind = OPTION_FLAG,
+		AT(debug),
+		.text = "show how long each step took, for each host"},
+	{.name = "sim",
+		.arg = "CARDS",
+		.kind = OPTION_TEXT,
+		AT(sim),
+		.text = "simulated cards in place of this machine's: 4 (of 24 GiB each), or sizes, as 2x80G,1x24G"},
+	OPTION_SPEC_END,
+};
+
+void global_defaults(struct global_options *g)
+{
+	*g = (struct global_options){.timeout_s = TIMEOUT_S};
+}
+
+int global_check(const struct global_options *g, const char *command, struct err *e)
+{
+	const char *name = g->once		       ? "once"
+			   : g->json		       ? "json"
+			   : g->timeout_s != TIMEOUT_S ? "timeout"
+						       : NULL;
+
+	if (!name)
+		return 0;
+	return err_set(e, -EINVAL,
+		"--%s before a command says nothing to it; --once goes without one, and %s has options of its own",
+		name, command);
+}
+
+int global_set_sim(const char *spec, const char *option, struct err *e)
+{
+	struct sim_spec parsed;
+	char dir[1024];
+	int r = sim_spec_parse(spec, &parsed, e);
+
+	if (r < 0)
+		return err_wrap(e, -EINVAL, "%s", option);
+	r = sim_dir(dir, sizeof(dir), e);
+	if (r < 0)
+		return r;
+	if (setenv("GPUSTOW_SIM", spec, 1) < 0 || setenv("GPUSTOW_SIM_DIR", dir, 1) < 0)
+		return err_sys(e, -errno, "cannot set the environment");
+	return 0;
+}
+
+int global_config(const struct program *p, struct config *ret, struct err *e)
+{
+	char home[HOSTS_PATH];
+	int r;
+
+	*ret = (struct config){0};
+	r = hosts_home(p, home, e);
+	return r < 0 ? r : hosts_load(p, home, ret, e);
+}
+
+bool global_is_remote(const struct global_options *g, const struct config *c)
+{
+	return g->remote || (c->remote && !g->no_remote);
+}

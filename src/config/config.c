@@ -1,0 +1,299 @@
+/*
+ * The schema of config.yml: sections, their keys and defaults. Strict where a wrong value would change what the program
+ * does; view: alone falls back, for the program writes it itself and may be older than what wrote it. Pure.
+ */
+#include "config/config_inner.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/text.h"
+#include "config/scalar.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { KEYS_MAX = 256, WARNINGS_MAX = 64 * 1024 };
+
+static const char *const sections[] = {"basic", "view", "servers", "queue"};
+static const char *const basic_keys[] = {"compact", "remote"};
+
+/* The view's keys; words NULL: a bool. Their defaults and use are the screens'. */
+static const struct view_key {
+	const char *name;
+	const char *words[5];
+} view_keys[] = {
+	{"mode", {"nodes", "unified"}},
+	{"detailed", {NULL}},
+	{"sort", {"node", "available", "utilization"}},
+	{"filter", {"all", "available", "busy", "errors"}},
+	{"processes", {NULL}},
+	{"trends", {NULL}},
+	{"group_by_node", {NULL}},
+	{"hide_unsupported", {NULL}},
+	{"mouse", {NULL}},
+	{"theme", {"classic", "muted"}},
+};
+
+void config_warn(struct config *c, const char *name, const struct doc_node *n, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (c->warnings.len > WARNINGS_MAX)
+		return;
+	buf_printf(&c->warnings, "%s line %u: ", name, n->line);
+	va_start(ap, fmt);
+	buf_vprintf(&c->warnings, fmt, ap);
+	va_end(ap);
+	buf_putc(&c->warnings, '\n');
+}
+
+int config_bad(const char *name, const struct doc_node *n, struct err *e, const char *fmt, ...)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	return err_set(e, -EINVAL, "%s line %u: %s", name, n->line, buf_str(&text));
+}
+
+static const char *quoted(struct buf *q, const struct doc_node *n)
+{
+	text_put_repr(q, n->text, n->len < 80 ? n->len : utf8_valid_len(n->text, 80));
+	return buf_str(q);
+}
+
+static int check_key(
+	const struct doc_node *n, size_t i, const char *what, const char *name, struct err *e)
+{
+	const struct doc_node *key = &n->items[i];
+	CLEANUP(buf_done) struct buf q = {0};
+
+	if (key->kind != DOC_SCALAR || key->is_tagged)
+		return config_bad(name, key, e, "%s has a key that isn't a word", what);
+	for (size_t k = 0; k < i; k += 2) {
+		const struct doc_node *other = &n->items[k];
+
+		if (other->len == key->len && memcmp(other->text, key->text, key->len) == 0)
+			return config_bad(name, key, e,
+				"%s has the key %s twice, here and in line %u; keep one", what,
+				quoted(&q, key), other->line);
+	}
+	return 0;
+}
+
+int config_check_mapping(
+	const struct doc_node *n, const char *what, const char *name, struct err *e)
+{
+	if (n->kind != DOC_MAPPING || n->is_tagged)
+		return config_bad(name, n, e, "%s must hold lines \"key: value\"", what);
+	if (n->n > 2 * KEYS_MAX)
+		return config_bad(name, n, e, "%s has more than %d keys", what, KEYS_MAX);
+	for (size_t i = 0; i < n->n; i += 2) {
+		int r = check_key(n, i, what, name, e);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+void config_warn_unknown(struct config *c, const char *name, const struct doc_node *key,
+	const char *where, const char *const *known, size_t n_known)
+{
+	CLEANUP(buf_done) struct buf q = {0};
+	const char *near = text_closest(key->text, known, n_known);
+
+	config_warn(c, name, key, "unknown key %s%s is ignored%s%s%s", quoted(&q, key), where,
+		near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static int read_bool(
+	const struct doc_node *n, const char *what, const char *name, bool *ret, struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0};
+
+	if (n->is_tagged || (!scalar_is_null(n) && scalar_bool(n, ret) < 0))
+		return config_bad(name, n, e, "%s: %s%swrite true or false, without quotes", what,
+			n->kind == DOC_SCALAR ? quoted(&q, n) : "",
+			n->kind == DOC_SCALAR ? " won't do; " : "");
+	return 0;
+}
+
+static int read_basic(
+	const struct doc_node *basic, const char *name, struct config *c, struct err *e)
+{
+	int r = config_check_mapping(basic, "basic:", name, e);
+
+	for (size_t i = 0; r == 0 && i < basic->n; i += 2) {
+		const struct doc_node *key = &basic->items[i], *value = key + 1;
+
+		if (doc_text_is(key, "compact"))
+			r = read_bool(value, "compact", name, &c->compact, e);
+		else if (doc_text_is(key, "remote"))
+			r = read_bool(value, "remote", name, &c->remote, e);
+		else
+			config_warn_unknown(
+				c, name, key, " in basic:", basic_keys, ARRAY_LEN(basic_keys));
+	}
+	return r;
+}
+
+static bool is_view_value(const struct view_key *k, const struct doc_node *value)
+{
+	bool ignored;
+
+	if (value->is_tagged)
+		return false;
+	if (!k->words[0])
+		return scalar_bool(value, &ignored) == 0;
+	for (size_t i = 0; k->words[i]; i++)
+		if (doc_text_is(value, k->words[i]))
+			return true;
+	return false;
+}
+
+static void check_view_key(const struct doc_node *key, const char *name, struct config *c)
+{
+	const char *names[ARRAY_LEN(view_keys)];
+	CLEANUP(buf_done) struct buf right = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(view_keys); i++) {
+		const struct view_key *k = &view_keys[i];
+
+		names[i] = k->name;
+		if (!doc_text_is(key, k->name))
+			continue;
+		if (scalar_is_null(key + 1) || is_view_value(k, key + 1))
+			return;
+		for (size_t w = 0; k->words[w]; w++)
+			buf_printf(&right, "%s%s", w ? ", " : "", k->words[w]);
+		config_warn(c, name, key, "%s in view: takes %s; its default is used", k->name,
+			right.len ? right.data : "true or false");
+		return;
+	}
+	config_warn_unknown(c, name, key, " in view:", names, ARRAY_LEN(names));
+}
+
+static int read_view(const struct doc_node *view, const char *name, struct config *c, struct err *e)
+{
+	int r = config_check_mapping(view, "view:", name, e);
+
+	for (size_t i = 0; r == 0 && i < view->n; i += 2)
+		check_view_key(&view->items[i], name, c);
+	return r;
+}
+
+static int read_section(
+	const struct doc_node *key, const char *name, struct config *c, struct err *e)
+{
+	const struct doc_node *value = key + 1;
+
+	if (scalar_is_null(value) &&
+		(doc_text_is(key, "basic") || doc_text_is(key, "view") ||
+			doc_text_is(key, "servers") || doc_text_is(key, "queue")))
+		return 0;
+	if (doc_text_is(key, "basic"))
+		return read_basic(value, name, c, e);
+	if (doc_text_is(key, "view"))
+		return read_view(value, name, c, e);
+	if (doc_text_is(key, "servers"))
+		return config_read_servers(value, name, c, e);
+	if (doc_text_is(key, "queue"))
+		return config_check_mapping(value, "queue:", name, e);
+	config_warn_unknown(c, name, key, "", sections, ARRAY_LEN(sections));
+	return 0;
+}
+
+int config_parse(const char *bytes, size_t n, const char *path, struct config *ret, struct err *e)
+{
+	const char *name = config_file_name(path);
+	CLEANUP(doc_done) struct doc doc = {0};
+	struct config c = {0};
+	int r = doc_parse(bytes, n, name, &doc, e);
+
+	if (r < 0)
+		return r;
+	c.path = xstrdup(path);
+	if (!doc.is_empty && !scalar_is_null(&doc.root)) {
+		r = config_check_mapping(&doc.root, "the file", name, e);
+		for (size_t i = 0; r == 0 && i < doc.root.n; i += 2)
+			r = read_section(&doc.root.items[i], name, &c, e);
+	}
+	if (r < 0)
+		config_done(&c);
+	else
+		*ret = c;
+	return r;
+}
+
+void config_done(struct config *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n_servers; i++)
+		host_config_done(&c->servers[i]);
+	free(c->servers);
+	free(c->path);
+	buf_done(&c->warnings);
+	*c = (struct config){0};
+}
+
+/* How well a name fits: exact, in another case, as a part, not at all. */
+static int fit(const char *nickname, const char *name)
+{
+	if (strcmp(nickname, name) == 0)
+		return 3;
+	if (strcasecmp(nickname, name) == 0)
+		return 2;
+	return *name && strcasestr(nickname, name) ? 1 : 0;
+}
+
+static int no_such(const struct config *c, const char *name, struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0}, all = {0};
+
+	text_put_repr(&q, name, strnlen(name, 80));
+	if (c->n_servers == 0)
+		return err_set(
+			e, -ENOENT, "there's no server %s; config.yml names none", buf_str(&q));
+	for (size_t i = 0; i < c->n_servers && all.len < 300; i++)
+		buf_printf(&all, "%s%s", i ? ", " : "", c->servers[i].nickname);
+	return err_set(
+		e, -ENOENT, "there's no server %s; config.yml has %s", buf_str(&q), buf_str(&all));
+}
+
+int config_find(const struct config *c, const char *name, size_t *ret, struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0}, which = {0};
+	size_t found = 0, n = 0;
+	int best = 0;
+
+	for (size_t i = 0; i < c->n_servers; i++) {
+		int f = fit(c->servers[i].nickname, name);
+
+		if (f > best) {
+			best = f;
+			n = 0;
+			buf_clear(&which);
+		}
+		if (f == 0 || f < best)
+			continue;
+		found = i;
+		n++;
+		if (which.len < 300)
+			buf_printf(&which, "%s%s", which.len ? ", " : "", c->servers[i].nickname);
+	}
+	if (n == 0)
+		return no_such(c, name, e);
+	if (n > 1) {
+		text_put_repr(&q, name, strnlen(name, 80));
+		return err_set(
+			e, -EEXIST, "%s isn't clear: it could be %s", buf_str(&q), buf_str(&which));
+	}
+	*ret = found;
+	return 0;
+}

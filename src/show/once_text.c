@@ -1,0 +1,509 @@
+/*
+ * What a person sees of the hosts at one moment (spec 4.10): for each host a line that sums it up, where its figures come
+ * from, a table of its cards, who uses them; at the end who uses all. A host that failed has its sentence in its place.
+ * Colours: cyan and grey for what's ordinary, yellow and red for what isn't, green only for what's free or well.
+ */
+#include "show/once.h"
+
+#include "base/cleanup.h"
+#include "base/text.h"
+#include "show/health.h"
+#include "show/table.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { USERS_MAX = 12, CARD_USERS_MAX = 6, CLOCK_TOLERANCE_MS = 5000 };
+
+/* In the order of the screen; they leave in the order that the spec gives. */
+enum column {
+	GPU,
+	NAME,
+	FAN,
+	UTIL,
+	TEMP,
+	LINK,
+	RX,
+	TX,
+	POWER,
+	MEM_UTIL,
+	MEMORY,
+	PROCESSES,
+	COLUMN_N
+};
+static const struct table_column columns[COLUMN_N] = {
+	[GPU] = {"GPU"},
+	[NAME] = {"name", .min = 8},
+	[FAN] = {"fan", .is_number = true, .drop = 1},
+	[UTIL] = {"util", .is_number = true},
+	[TEMP] = {"temp", .is_number = true, .drop = 6},
+	[LINK] = {"link", .drop = 2},
+	[RX] = {"rx", .is_number = true, .drop = 4},
+	[TX] = {"tx", .is_number = true, .drop = 3},
+	[POWER] = {"power", .is_number = true, .drop = 5},
+	[MEM_UTIL] = {"mem_util", .is_number = true, .drop = 7},
+	[MEMORY] = {"memory[used/total]", .is_number = true, .min = 16},
+	[PROCESSES] = {"processes", .drop = 8, .min = 20},
+};
+
+/* What a figure looks like: from `high` on it's red, from `middle` on yellow, below `low` it's grey. */
+static enum row_color color_of(int64_t v, int64_t low, int64_t middle, int64_t high)
+{
+	return v >= high ? ROW_RED : v >= middle ? ROW_AMBER : v < low ? ROW_DIM : ROW_TEAL;
+}
+
+static int64_t percent(int64_t part, int64_t whole)
+{
+	return whole > 0 ? (int64_t)((__int128)part * 100 / whole) : 0;
+}
+
+/* ---- cells ---- */
+
+static void put_percent(struct table *t, struct value v, int64_t low, int64_t middle, int64_t high)
+{
+	if (value_is_present(v))
+		table_number(t, color_of(v.v, low, middle, high), v.v, 0, "%");
+	else
+		table_absent(t);
+}
+
+static void put_temperature(struct table *t, struct value v)
+{
+	if (value_is_present(v))
+		table_number(t, v.v >= 80 ? ROW_RED : v.v >= 65 ? ROW_AMBER : ROW_DIM, v.v, 0, "C");
+	else
+		table_absent(t);
+}
+
+static bool link_of(const struct gpu_card *c, int64_t *ret_gen, int64_t *ret_width)
+{
+	struct value gen = c->m[METRIC_PCIE_GEN], width = c->m[METRIC_PCIE_WIDTH];
+
+	if (!value_is_present(gen) || !value_is_present(width)) {
+		gen = c->m[METRIC_PCIE_GEN_MAX];
+		width = c->m[METRIC_PCIE_WIDTH_MAX];
+	}
+	/* A board that shares the machine's memory has no link worth a word. */
+	if (c->is_unified || !value_is_present(gen) || !value_is_present(width))
+		return false;
+	*ret_gen = gen.v;
+	*ret_width = width.v;
+	return true;
+}
+
+static void put_link(struct table *t, const struct gpu_card *c)
+{
+	int64_t gen, width;
+
+	if (link_of(c, &gen, &width))
+		table_text(t, ROW_DIM, "%lld.0x%lld", (long long)gen, (long long)width);
+	else
+		table_absent(t);
+}
+
+static void put_traffic(struct table *t, const struct gpu_card *c, enum metric m)
+{
+	struct value v = c->m[m];
+	int64_t gen, width, capacity = 0;
+	enum row_color color = ROW_TEAL;
+
+	if (!value_is_present(v)) {
+		table_absent(t);
+		return;
+	}
+	if (link_of(c, &gen, &width))
+		capacity = show_link_capacity_kib_s(gen, width);
+	if (capacity)
+		color = color_of(percent(v.v, capacity), 1, 40, 70);
+	if (v.v < 1024)
+		table_number(t, color, v.v, 0, "KB/s");
+	else if (v.v < 1024 * 1024)
+		table_number(t, color, v.v * 10 / 1024, 1, "MB/s");
+	else
+		table_number(t, color, v.v * 100 / 1024 / 1024, 2, "GB/s");
+}
+
+static void put_watts(struct value v, struct buf *out)
+{
+	if (value_is_present(v))
+		buf_printf(out, "%lld", (long long)((v.v + 500) / 1000));
+	else
+		buf_putc(out, '-');
+}
+
+static void put_power(struct table *t, const struct gpu_card *c)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	struct value state = c->m[METRIC_PSTATE], draw = c->m[METRIC_POWER],
+		     limit = c->m[METRIC_POWER_LIMIT];
+
+	if (!value_is_present(state) && !value_is_present(draw) && !value_is_present(limit)) {
+		table_absent(t);
+		return;
+	}
+	if (value_is_present(state))
+		buf_printf(&b, "P%lld ", (long long)state.v);
+	put_watts(draw, &b);
+	buf_putc(&b, '/');
+	put_watts(limit, &b);
+	buf_putc(&b, 'W');
+	table_text(t, ROW_DIM, "%s", buf_str(&b));
+}
+
+static void put_memory(struct table *t, struct value used, struct value total)
+{
+	if (value_is_present(used) && value_is_present(total))
+		table_text(t, color_of(percent(used.v, total.v), 1, 75, 90), "%lld/%lld MiB",
+			(long long)used.v, (long long)total.v);
+	else if (value_is_present(total))
+		table_text(t, ROW_DIM, "-/%lld MiB", (long long)total.v);
+	else if (value_is_present(used))
+		table_text(t, ROW_TEAL, "%lld/- MiB", (long long)used.v);
+	else
+		table_absent(t);
+}
+
+static void put_users(struct table *t, const struct sample *s, int card, int instance)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	CLEANUP(show_uses_done) struct show_uses u = {0};
+
+	show_uses_add(&u, s, card, instance);
+	show_uses_sort(&u);
+	if (!u.n) {
+		table_absent(t);
+		return;
+	}
+	show_uses_put(&u, CARD_USERS_MAX, &b);
+	table_text(t, ROW_TEAL, "%s", buf_str(&b));
+}
+
+/* ---- rows ---- */
+
+static void add_card(struct table *t, const struct sample *s, uint32_t i)
+{
+	const struct gpu_card *c = &s->snap.cards[i];
+	CLEANUP(buf_done) struct buf name = {0};
+
+	show_card_name(c->name, &name);
+	table_row(t);
+	table_number(t, ROW_BOLD, c->index, 0, "");
+	if (name.len)
+		table_text(t, ROW_PLAIN, "%s%s", buf_str(&name),
+			c->is_unified ? " (unified memory)" : "");
+	else
+		table_absent(t);
+	put_percent(t, c->m[METRIC_FAN], 101, 101, 101);
+	put_percent(t, c->m[METRIC_UTIL_GPU], 5, 50, 80);
+	put_temperature(t, c->m[METRIC_TEMP]);
+	put_link(t, c);
+	put_traffic(t, c, METRIC_PCIE_RX);
+	put_traffic(t, c, METRIC_PCIE_TX);
+	put_power(t, c);
+	put_percent(t, c->m[METRIC_UTIL_MEM], 5, 50, 80);
+	put_memory(t, c->m[METRIC_MEM_USED], c->m[METRIC_MEM_TOTAL]);
+	put_users(t, s, (int)i, -1);
+}
+
+/* A MIG instance stands below its card; the driver has no utilisation for it. */
+static void add_instance(struct table *t, const struct sample *s, uint32_t i)
+{
+	const struct gpu_instance *g = &s->snap.instances[i];
+
+	table_row(t);
+	table_text(t, ROW_DIM, "  %d", g->gi ? g->gi - 1 : 0);
+	table_text(t, ROW_PLAIN, "  MIG %s", g->profile[0] ? g->profile : "instance");
+	for (int k = FAN; k < MEMORY; k++)
+		table_absent(t);
+	put_memory(t, g->mem_used_mib, g->mem_total_mib);
+	put_users(t, s, (int)g->card, (int)i);
+}
+
+static void add_health(struct table *t, const struct gpu_card *c)
+{
+	struct health_fact facts[HEALTH_FACTS_MAX];
+	size_t n = health_of(c, facts);
+	CLEANUP(buf_done) struct buf b = {0};
+
+	if (!n)
+		return;
+	buf_printf(
+		&b, "%s %d: ", facts[0].weight == HEALTH_NOTE ? "note, card" : "! card", c->index);
+	for (size_t i = 0; i < n; i++)
+		buf_printf(&b, "%s%s", i ? "; " : "", facts[i].text);
+	table_note(t,
+		facts[0].weight == HEALTH_BAD	    ? ROW_RED
+		: facts[0].weight == HEALTH_WARNING ? ROW_AMBER
+						    : ROW_DIM,
+		buf_str(&b));
+}
+
+static void put_table(const struct sample *s, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(table_done) struct table t;
+
+	table_init(&t, columns, COLUMN_N);
+	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		add_card(&t, s, i);
+		for (uint32_t k = 0; k < s->snap.n_instances; k++)
+			if (s->snap.instances[k].card == i)
+				add_instance(&t, s, k);
+		add_health(&t, &s->snap.cards[i]);
+	}
+	table_put(&t, &style->row, style->is_compact, out);
+}
+
+/* ---- lines ---- */
+
+static void put_rule(const struct once_style *style, size_t cells, struct buf *out)
+{
+	size_t n = style->row.cols && style->row.cols < cells ? style->row.cols : cells;
+	struct row r;
+
+	if (style->row.cols && !style->is_compact)
+		n = style->row.cols;
+	row_begin(&r, &style->row, out);
+	for (size_t i = 0; i < n; i++)
+		row_either(&r, ROW_DIM, "\xe2\x94\x80", "-");
+	row_end(&r);
+}
+
+static void put_uses_line(
+	const char *title, struct show_uses *u, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	struct row r;
+
+	show_uses_sort(u);
+	show_uses_put(u, USERS_MAX, &b);
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_DIM, title);
+	row_text(&r, u->n ? ROW_TEAL : ROW_DIM, buf_str(&b));
+	row_end(&r);
+}
+
+struct sums {
+	int64_t util, n_util, used, total, n_idle;
+};
+
+static struct sums sums_of(const struct sample *s)
+{
+	struct sums x = {0};
+
+	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		const struct gpu_card *c = &s->snap.cards[i];
+		struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED],
+			     total = c->m[METRIC_MEM_TOTAL];
+
+		x.n_idle += show_card_is_idle(c);
+		if (value_is_present(util)) {
+			x.util += util.v;
+			x.n_util++;
+		}
+		if (value_is_present(used) && value_is_present(total)) {
+			x.used += used.v;
+			x.total += total.v;
+		}
+	}
+	return x;
+}
+
+/* "12.3" GiB of a number of MiB. */
+static void put_gib(struct row *r, enum row_color color, int64_t used, int64_t total)
+{
+	row_printf(r, color, "%lld.%lld/%lld.%lldG", (long long)(used / 1024),
+		(long long)(used % 1024 * 10 / 1024), (long long)(total / 1024),
+		(long long)(total % 1024 * 10 / 1024));
+}
+
+static void put_card_sums(struct row *r, const struct sample *s)
+{
+	struct sums x = sums_of(s);
+	int64_t util = x.n_util ? x.util / x.n_util : 0, mem = percent(x.used, x.total);
+
+	row_printf(r, ROW_PLAIN, "%u GPU%s", s->snap.n_cards, s->snap.n_cards == 1 ? "" : "s");
+	if (!s->snap.n_cards)
+		return;
+	row_printf(r, x.n_idle ? ROW_GREEN : ROW_AMBER, "  %lld idle", (long long)x.n_idle);
+	if (x.n_util)
+		row_printf(r, color_of(util, 0, 50, 80), "  util %lld%%", (long long)util);
+	if (x.total) {
+		row_text(r, ROW_PLAIN, "  VRAM ");
+		put_gib(r, color_of(mem, 0, 75, 90), x.used, x.total);
+		row_printf(r, color_of(mem, 0, 75, 90), " (%lld%%)", (long long)mem);
+	}
+}
+
+static void put_host_sums(struct row *r, const struct host_figures *h)
+{
+	if (value_is_present(h->cpu_pct))
+		row_printf(r, color_of(h->cpu_pct.v, 0, 50, 80), "  CPU %lld%%",
+			(long long)h->cpu_pct.v);
+	if (value_is_present(h->cpu_pct) && h->cores)
+		row_printf(r, ROW_DIM, "(%d)", h->cores);
+	if (value_is_present(h->mem_used_mib) && value_is_present(h->mem_total_mib)) {
+		row_text(r, ROW_PLAIN, "  Mem ");
+		put_gib(r, color_of(percent(h->mem_used_mib.v, h->mem_total_mib.v), 0, 75, 90),
+			h->mem_used_mib.v, h->mem_total_mib.v);
+	}
+	if (value_is_present(h->swap_used_mib) && h->swap_used_mib.v > 0)
+		row_printf(r, ROW_AMBER, " (+%lldM swap)", (long long)h->swap_used_mib.v);
+}
+
+static void put_age(const struct show_host *h, struct row *r)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	if (!h->is_stale || h->sample_age_ms < 0)
+		return;
+	buf_puts(&b, "  stale: ");
+	text_put_duration(&b, h->sample_age_ms);
+	buf_puts(&b, " old");
+	row_text(r, ROW_AMBER, buf_str(&b));
+}
+
+static void put_sentence(
+	enum row_color color, const char *text, const struct once_style *style, struct buf *out)
+{
+	struct row r;
+
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_PLAIN, "    ");
+	row_wrap(&r, color, 4, text);
+}
+
+/* "[2] gpu1  2 GPUs  1 idle ..." or its sentence. */
+static void put_summary(
+	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf why = {0};
+	struct row r;
+
+	row_begin(&r, &style->row, out);
+	row_printf(&r, ROW_DIM, "[%zu] ", number);
+	row_text(&r, ROW_BOLD, h->name);
+	row_text(&r, ROW_PLAIN, "  ");
+	if (!h->sample) {
+		buf_printf(&why, "%s%s%s", h->state, h->why[0] ? ": " : "", h->why);
+		row_wrap(&r, h->has_answered ? ROW_DIM : ROW_RED, 4, buf_str(&why));
+		return;
+	}
+	if (!h->has_answered)
+		row_printf(&r, ROW_RED, "%s  ", h->state);
+	put_card_sums(&r, h->sample);
+	if (h->sample->has_host)
+		put_host_sums(&r, &h->sample->host);
+	if (h->sample->snap.source[0])
+		row_printf(&r, ROW_DIM, "  src:%s", h->sample->snap.source);
+	put_age(h, &r);
+	row_end(&r);
+	if (!h->has_answered && h->why[0])
+		put_sentence(ROW_RED, h->why, style, out);
+}
+
+static void put_fact(struct row *r, bool *has_any, const char *name, const char *value)
+{
+	if (!value[0])
+		return;
+	row_printf(r, ROW_DIM, "%s%s %s", *has_any ? " | " : "    ", name, value);
+	*has_any = true;
+}
+
+static void put_source(const struct show_host *h, const struct once_style *style, struct buf *out)
+{
+	const struct gpu_snapshot *s = &h->sample->snap;
+	CLEANUP(buf_done) struct buf clock = {0};
+	bool has_any = false;
+	struct row r;
+
+	if (h->clock_offset_ms > CLOCK_TOLERANCE_MS || h->clock_offset_ms < -CLOCK_TOLERANCE_MS) {
+		text_put_duration(
+			&clock, h->clock_offset_ms < 0 ? -h->clock_offset_ms : h->clock_offset_ms);
+		buf_puts(&clock, h->clock_offset_ms < 0 ? " behind" : " ahead");
+	}
+	row_begin(&r, &style->row, out);
+	put_fact(&r, &has_any, "Driver", s->driver);
+	put_fact(&r, &has_any, "CUDA", s->cuda);
+	put_fact(&r, &has_any, "Source:", s->source);
+	put_fact(&r, &has_any, "Host:", h->address ? h->address : "");
+	put_fact(&r, &has_any, "Clock:", buf_str(&clock));
+	row_end(&r);
+}
+
+static void put_step(struct row *r, const char *name, int64_t ms)
+{
+	if (ms >= 0)
+		row_printf(r, ROW_DIM, "  %s %lld.%03llds", name, (long long)(ms / 1000),
+			(long long)(ms % 1000));
+}
+
+static void put_timings(const struct show_host *h, const struct once_style *style, struct buf *out)
+{
+	struct row r;
+
+	if (!style->with_timings)
+		return;
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_DIM, "    timings:");
+	put_step(&r, "connected", h->connected_ms);
+	put_step(&r, "hello", h->hello_ms);
+	put_step(&r, "first sample", h->first_sample_ms);
+	put_step(&r, "round trip", h->rtt_ms);
+	put_step(&r, "age", h->sample_age_ms);
+	row_end(&r);
+}
+
+static void put_host(
+	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(show_uses_done) struct show_uses u = {0};
+
+	put_summary(h, number, style, out);
+	if (h->sample)
+		put_source(h, style, out);
+	put_timings(h, style, out);
+	if (!h->sample)
+		return;
+	/* What the node itself couldn't ask stands where the table would. */
+	if (h->sample->snap.error[0])
+		put_sentence(h->sample->snap.n_cards ? ROW_AMBER : ROW_DIM, h->sample->snap.error,
+			style, out);
+	if (!h->sample->snap.n_cards)
+		return;
+	put_table(h->sample, style, out);
+	show_uses_add(&u, h->sample, -1, -1);
+	put_uses_line("    Users: ", &u, style, out);
+}
+
+static void put_head(const struct show_fleet *f, const struct once_style *style, struct buf *out)
+{
+	time_t seconds = (time_t)(f->now_wall_ms / 1000);
+	CLEANUP(buf_done) struct buf b = {0};
+	char text[32] = "?";
+	struct tm tm;
+	struct row r;
+
+	if (localtime_r(&seconds, &tm))
+		strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
+	buf_printf(&b, "Time %s | Server(s): %zu", text, f->n);
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_BOLD, buf_str(&b));
+	row_end(&r);
+	put_rule(style, text_width(buf_str(&b), b.len), out);
+}
+
+void once_text(const struct show_fleet *f, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(show_uses_done) struct show_uses all = {0};
+
+	put_head(f, style, out);
+	for (size_t i = 0; i < f->n; i++) {
+		if (i)
+			buf_putc(out, '\n');
+		put_host(&f->hosts[i], i + 1, style, out);
+		if (f->hosts[i].sample)
+			show_uses_add(&all, f->hosts[i].sample, -1, -1);
+	}
+	buf_putc(out, '\n');
+	put_uses_line("All users: ", &all, style, out);
+}

@@ -1,0 +1,222 @@
+"""`gpustow --once`: what it prints of this machine and of hosts, its document, its exit codes, and how long it takes."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import BUILD, MARK, program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from lab import Lab, missing  # noqa: E402
+
+needs_lab = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+FAKE = BUILD / "tests" / "fake" / "libnvidia-ml.so.1"
+
+
+def fake(world, text, **env):
+    """Environment of a machine whose driver is the fake library with that scenario."""
+    path = world.dir / "scenario"
+    path.write_text(text)
+    return {"GPUSTOW_NVML_PATH": str(FAKE), "GPUSTOW_FAKE_NVML": str(path), **env}
+
+
+def once(world, *args, code=0, env=None, **more):
+    return world.ask(*args, "--once", code=code, env=env, **more)
+
+
+def document(world, *args, code=0, env=None):
+    return json.loads(once(world, *args, "--json", code=code, env=env).out)
+
+
+def cells(text):
+    """The widest line of it."""
+    import unicodedata
+    def width(line):
+        return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+    return max(map(width, text.splitlines()))
+
+
+def test_simulated_cards_and_their_users(world):
+    world.foreign({0: 5000, 1: 300})
+    doc = document(world, "--sim", "2x40G")
+    (host,) = doc["hosts"]
+    assert (doc["schema_version"], doc["errors"], host["name"], host["address"]) == (1, [], "local", None)
+    assert (host["state"], host["source"], host["has_answered"]) == ("up", "sim", True)
+    assert [(c["index"], c["mem_used_mib"], c["mem_total_mib"]) for c in host["cards"]] == [(0, 5000, 40960), (1, 300, 40960)]
+    absent = host["cards"][0]["absent"]
+    assert absent and all(host["cards"][0][k] is None for k in absent) and "mem_used_mib" not in absent
+    assert {(p["gpu_index"], p["used_mib"], p["name"]) for p in host["processes"]} == {(0, 5000, "sleep"), (1, 300, "sleep")}
+    text = once(world, "--sim", "2x40G").out
+    assert re.match(r"Time \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| Server\(s\): 1\n", text)
+    assert "[1] local  2 GPUs" in text and "5000/40960 MiB" in text and "(5.2G)" in text, text
+
+
+def test_figures_of_a_driver_its_health_and_a_lost_card(world):
+    env = fake(world, 'cards 3\ncard 0 name="NVIDIA A100-SXM4-40GB" memory=40960 util=97 temp=84 throttle=64 recovery=1\nlost 1\n'
+                      f'card 2 unified\nproc 0 pid={os.getpid()} used=20000\n')
+    doc = document(world, env=env)
+    zero, one, two = doc["hosts"][0]["cards"]
+    assert zero["throttle"] == ["hw_thermal"] and {h["kind"] for h in zero["health"]} == {"throttle", "recovery"}
+    assert one["state"] == "lost" and one["temp_c"] is None
+    assert two["has_unified_memory"] and two["mem_total_mib"] > 0
+    assert doc["hosts"][0]["driver_version"] == "550.54.15"
+    text = once(world, env=env).out
+    assert "A100-SXM4-40GB" in text and "NVIDIA" not in text.replace("NVIDIA driver", "")
+    assert "! card 0: the driver asks for a reset" in text and "! card 1: the GPU is lost" in text
+    assert "(unified memory)" in text
+
+
+def test_machine_without_gpu_answers(world):
+    empty = world.dir / "empty"
+    empty.mkdir()
+    env = {"GPUSTOW_NVML_PATH": "/nonexistent/libnvidia-ml.so.1", "GPUSTOW_NVIDIA_SMI": "/nonexistent/nvidia-smi",
+           "GPUSTOW_HOST_ROOT": str(empty)}
+    doc = document(world, env=env)
+    assert doc["errors"] == [] and doc["hosts"][0]["state"] == "none" and doc["hosts"][0]["cards"] == []
+    assert doc["hosts"][0]["why"]
+
+
+@pytest.mark.parametrize("columns", [1, 20, 60, 80, 200])
+def test_nothing_is_wider_than_the_terminal(world, columns):
+    world.foreign({0: 5000})
+    for color in ({}, {"NO_COLOR": "1"}):
+        out = once(world, "--sim", "8", env={"COLUMNS": str(columns), "TERM": "xterm", **color}).out
+        assert cells(out) <= columns and "\x1b" not in out  # not a terminal
+
+
+def test_colours_only_on_a_terminal_that_wants_them(world):
+    def on_terminal(**env):
+        pid, fd = os.forkpty()
+        if pid == 0:
+            os.execve(program(), ["gpustow", "--sim", "1", "--once"], {**world.env, "TERM": "xterm", **env})
+        out = b""
+        try:
+            while True:
+                out += os.read(fd, 65536)
+        except OSError:
+            pass
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, out
+        os.close(fd)
+        return out.decode()
+    assert "\x1b[" in on_terminal()
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "\x1b" not in on_terminal(**env)
+
+
+def test_locales(world, tmp_path):
+    world.foreign({0: 5000})
+    ascii_only = once(world, "--sim", "1", env={"LC_ALL": "C"}).out
+    assert ascii_only.isascii() and "5000/24576" in ascii_only
+    if not shutil.which("localedef") or subprocess.run(
+            ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], capture_output=True).returncode > 1:
+        pytest.skip("no sources of the German locale here")
+    german = once(world, "--sim", "1", env={"LC_ALL": "de_DE.UTF-8", "LOCPATH": str(tmp_path)}).out
+    assert "\u2500" in german and not re.search(r"\d,\d", german) and "(4.9G)" in german, german
+
+
+def test_hostile_names_have_no_power(world):
+    sleep = os.path.join(os.fsencode(world.dir), b"\x1b[2J\x9b31m\nX")
+    shutil.copy("/bin/sleep", sleep)
+    process = subprocess.Popen([sleep, b"300"], env={**os.environ, MARK: world.mark}, start_new_session=True)
+    (world.sim / "hostile.json").write_text(json.dumps({"pid": process.pid, "usage": {"0": 100}}))
+    for args in ((), ("--json",)):
+        out = world.ask("--sim", "1", "--once", *args).out_path.read_bytes()
+        out.decode()
+        assert not set(out) & (set(range(32)) - {10} | {127}) and b"\\u001b" not in out
+        assert args == () or b"[2J" in out
+    process.kill()
+    process.wait()
+
+
+def test_mistakes(world):
+    for args in (["--once", "--timeout", "0"], ["--once", "--sim", "0"], ["--onec"], ["--once", "run", "x"], ["--json", "ls"], []):
+        r = world.ask(*args, code=2)
+        assert r.err and not r.out, args
+    assert "isn't there yet" in r.err and "--once" in r.err
+    (world.dir / "home" / ".gpustow").mkdir()
+    (world.dir / "home" / ".gpustow" / "config.yml").write_text("servers:\n  - hostname: [\n")
+    assert "line" in once(world, "--sim", "1", code=2).err
+
+
+def test_a_hung_driver_costs_no_more_than_the_timeout(world):
+    env = fake(world, "cards 1\nhang nvmlDeviceGetMemoryInfo_v2\n")
+    begun = time.monotonic()
+    r = once(world, "--timeout", "2", code=1, env=env)
+    assert time.monotonic() - begun < 8 and "local didn't answer" in r.err and "within 2.0 s" in r.err
+    assert "[1] local" in r.out
+
+
+# --- hosts over real sshd's ---
+
+HOSTS = ["key", "jump", "inner", "fish", "csh", "noagent", "nogpu"]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    made = Lab(HOSTS)
+    made.bash("ctl", "mkdir -p ~/.gpustow && printf 'basic:\\n  remote: false\\nservers:\\n' > ~/.gpustow/config.yml; "
+              + "; ".join(f"printf '  - hostname: {h}\\n    username: root\\n    nickname: n-{h}\\n' >> ~/.gpustow/config.yml" for h in HOSTS)
+              + "; chmod 600 ~/.gpustow/config.yml")
+    yield made
+    made.down()
+
+
+def remote(lab, *args):
+    r = subprocess.run(lab.command("ctl", "env", *lab.env, "LC_ALL=C.UTF-8", "gpustow", "--once", "--remote", *args),
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, cwd="/")
+    assert "Sanitizer" not in r.stderr, r.stderr
+    return r
+
+
+@needs_lab
+def test_all_hosts_are_asked_and_shown_in_order(lab):
+    r = remote(lab, "--json", "--timeout", "60")
+    doc = json.loads(r.stdout)
+    assert r.returncode == 0 and not doc["errors"], (r.stderr, [(h["name"], h["state"], h["why"]) for h in doc["hosts"]])
+    assert [h["name"] for h in doc["hosts"]] == ["local"] + [f"n-{h}" for h in HOSTS]
+    states = {h["name"]: h["state"] for h in doc["hosts"]}
+    assert states["n-key"] == "up" and states["n-noagent"] == "text" and states["n-nogpu"] == "none", states
+    assert [c["uuid"] for c in doc["hosts"][1]["cards"]] == ["GPU-key-0", "GPU-key-1"]
+    text = remote(lab)
+    assert text.returncode == 0 and "Server(s): 8" in text.stdout and "[2] n-key  2 GPUs" in text.stdout, text.stdout
+
+
+@needs_lab
+def test_dead_hosts_cost_the_timeout_at_most_and_are_named(lab):
+    lab.wire("fish", cut=1)
+    lab.wire("csh", cut=1)
+    lab.bash("ctl", "for s in /root/.gpustow*/ssh/*; do [ -S $s ] && ssh -o ControlPath=$s -O exit x; done; true", check=False)
+    try:
+        begun = time.monotonic()
+        r = remote(lab, "--json", "--timeout", "6")
+        took = time.monotonic() - begun
+        doc = json.loads(r.stdout)
+        assert r.returncode == 1 and {e["host"] for e in doc["errors"]} == {"n-fish", "n-csh"}, doc["errors"]
+        assert all(e["why"] for e in doc["errors"]) and "n-fish didn't answer" in r.stderr
+        assert took < 6 + 3, took
+        text = remote(lab, "--timeout", "3")
+        assert text.returncode == 1 and re.search(r"^\[5\] n-fish  \w+: ", text.stdout, re.M), text.stdout
+    finally:
+        lab.wire("fish")
+        lab.wire("csh")
+
+
+def masters(lab):
+    """Process numbers of the client's ssh masters."""
+    return sorted(lab.bash("ctl", "grep -l '\\[mux\\]' /proc/[0-9]*/cmdline 2>/dev/null; true").split())
+
+
+@needs_lab
+def test_a_second_call_reuses_the_connections(lab):
+    remote(lab, "--timeout", "60")
+    first = masters(lab)
+    r = remote(lab, "--json", "--debug")
+    doc = json.loads(r.stdout)
+    assert r.returncode == 0 and doc["hosts"][1]["timings"]["first_sample_ms"] is not None
+    assert first and masters(lab) == first
