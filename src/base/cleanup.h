@@ -16,12 +16,12 @@ void cleanup_close_p(int *fd);
 void cleanup_fclose_p(FILE **f);
 void cleanup_closedir_p(DIR **d);
 
-#define CLEANUP_FREE __attribute__((cleanup(cleanup_free_p)))
-#define CLEANUP_CLOSE __attribute__((cleanup(cleanup_close_p)))
-#define CLEANUP_FCLOSE __attribute__((cleanup(cleanup_fclose_p)))
-#define CLEANUP_CLOSEDIR __attribute__((cleanup(cleanup_closedir_p)))
+#define CLEANUP_FREE __attribute__((cleanup(cleanup_free_p), unused))
+#define CLEANUP_CLOSE __attribute__((cleanup(cleanup_close_p), unused))
+#define CLEANUP_FCLOSE __attribute__((cleanup(cleanup_fclose_p), unused))
+#define CLEANUP_CLOSEDIR __attribute__((cleanup(cleanup_closedir_p), unused))
 /* For our own types: CLEANUP(buf_done) struct buf b = {0}; */
-#define CLEANUP(fn) __attribute__((cleanup(fn)))
+#define CLEANUP(fn) __attribute__((cleanup(fn), unused))
 
 /* Moves an owned pointer or descriptor out of a cleaned-up variable. */
 #define TAKE_PTR(p)                                                                                \
