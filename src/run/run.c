@@ -547,6 +547,7 @@ static void run_done(struct run *r)
 	json_decref(r->env);
 	json_decref(r->observing);
 	free(r->acks);
+	free(r->decisions);
 	free(r->file_error);
 	free(r->down_why);
 	free(r->log_dir);

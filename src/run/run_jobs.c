@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "run/jobsfile.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +186,14 @@ static void take_list(struct run *r, const struct jobsfile *f)
 	r->board_is_old = true;
 }
 
+/* What a long list took to be read is given back, so that it isn't held for as long as the run lasts. */
+static void give_back_memory(void)
+{
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 /* Every error of the file, one a line, as "jobs file line N: ...". */
 static void put_errors(const struct jobsfile *f, struct buf *b, const char *sep)
 {
@@ -212,6 +221,9 @@ int run_jobs_read_first(struct run *r, struct err *e)
 		return err_set(
 			e, -EINVAL, "jobs file contains no jobs (use --watch to wait for some)");
 	take_list(r, &f);
+	jobsfile_done(&f);
+	f = (struct jobsfile){0};
+	give_back_memory();
 	return 0;
 }
 
@@ -251,4 +263,7 @@ void run_jobs_reread(struct run *r)
 	}
 	set_text(&r->file_error, NULL);
 	take_list(r, &f);
+	jobsfile_done(&f);
+	f = (struct jobsfile){0};
+	give_back_memory();
 }

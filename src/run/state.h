@@ -86,7 +86,7 @@ struct run_job {
 	char *name, *after, *gpu;
 	/* While it waits. */
 	int64_t waiting_since_ms, vram_edit_ms;
-	struct plan_decision why;
+	const struct plan_decision *why; /* into run.decisions; NULL: nothing was decided since it waits */
 	char *why_text; /* what else keeps it: a dependency, a refusal; NULL */
 	uint64_t refused_seq; /* not sent again before a sample newer than this */
 	uint32_t never_n;
@@ -128,6 +128,7 @@ struct run {
 	size_t n_jobs, cap_jobs;
 	struct run_job **lines; /* those in the file, in its order */
 	size_t n_lines;
+	struct plan_decision *decisions; /* of the last plan */
 	uint64_t finished; /* results so far */
 
 	struct sample sample;
