@@ -500,6 +500,7 @@ static int begin(struct run *r, struct err *e)
 		code = journal_commit(r->journal, true, e);
 	if (code < 0)
 		return code;
+	run_jobs_give_back();
 	adopt_journal(r);
 	ask_cancels(r);
 	if (!r->config->only_settle) {

@@ -186,8 +186,7 @@ static void take_list(struct run *r, const struct jobsfile *f)
 	r->board_is_old = true;
 }
 
-/* What a long list took to be read is given back, so that it isn't held for as long as the run lasts. */
-static void give_back_memory(void)
+void run_jobs_give_back(void)
 {
 #ifdef __GLIBC__
 	malloc_trim(0);
@@ -221,9 +220,6 @@ int run_jobs_read_first(struct run *r, struct err *e)
 		return err_set(
 			e, -EINVAL, "jobs file contains no jobs (use --watch to wait for some)");
 	take_list(r, &f);
-	jobsfile_done(&f);
-	f = (struct jobsfile){0};
-	give_back_memory();
 	return 0;
 }
 
@@ -264,6 +260,5 @@ void run_jobs_reread(struct run *r)
 	set_text(&r->file_error, NULL);
 	take_list(r, &f);
 	jobsfile_done(&f);
-	f = (struct jobsfile){0};
-	give_back_memory();
+	run_jobs_give_back();
 }
