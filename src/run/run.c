@@ -500,6 +500,7 @@ static int begin(struct run *r, struct err *e)
 		code = journal_commit(r->journal, true, e);
 	if (code < 0)
 		return code;
+	run_jobs_give_back();
 	adopt_journal(r);
 	ask_cancels(r);
 	if (!r->config->only_settle) {
@@ -547,6 +548,7 @@ static void run_done(struct run *r)
 	json_decref(r->env);
 	json_decref(r->observing);
 	free(r->acks);
+	free(r->decisions);
 	free(r->file_error);
 	free(r->down_why);
 	free(r->log_dir);

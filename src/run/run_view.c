@@ -45,9 +45,9 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 		return "the run is draining";
 	if (c->why_none[0] && j->gpus)
 		return keep(m, xstrdup(c->why_none));
-	if (j->why.what == PLAN_START || (!j->why.need_mib && j->why.why == WHY_NONE))
+	if (!j->why || j->why->what == PLAN_START || (!j->why->need_mib && j->why->why == WHY_NONE))
 		return NULL;
-	plan_why_text(&j->why, &c->node, NULL, &p, &b);
+	plan_why_text(j->why, &c->node, NULL, &p, &b);
 	return keep(m, buf_take(&b));
 }
 

@@ -52,9 +52,9 @@ struct plan_job {
 	uint32_t gpus;	       /* 0: a CPU job */
 	int32_t priority;      /* higher first */
 	int64_t waiting_since_ms;
-	bool exclusive;	       /* no other job of ours on its cards */
 	uint64_t only_cards;   /* 0: any; else bit i: position i of the node (with only_node) */
 	int32_t only_node;     /* -1: any */
+	bool exclusive;	       /* no other job of ours on its cards */
 	bool is_blocked;       /* waits for something else (a dependency, a hold): counted, not placed */
 	/* guard_node and guard_cards of its decision in the last plan: the place kept for it. guard_cards 0: none. */
 	int32_t guard_node;
@@ -106,13 +106,13 @@ struct plan_decision {
 	int64_t need_mib, best_free_mib; /* margin included; best_free may be negative */
 	int32_t best_node, best_card;	 /* -1: none */
 	uint32_t have_cards;
+	int32_t guard_node; /* with guard_cards; -1: none */
 	/*
 	 * WHY_GUARDED: the job it would delay. PLAN_START: the guarded job on whose cards it starts as well; keep it with
 	 * the attempt (plan_running.beside_guard). 0: none.
 	 */
 	uint64_t guard_id;
 	/* PLAN_WAIT: the place kept for this job; hand it back in the next plan. */
-	int32_t guard_node; /* -1: none */
 	uint64_t guard_cards;
 };
 

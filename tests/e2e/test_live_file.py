@@ -212,6 +212,7 @@ def test_cancel_word_on_a_line_and_gone_again(world):
     world.jobs("[vram=1G] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r = world.run()
     r.sees("job 2 started")
+    # Started isn't yet at its first word.
     until(lambda: "a" in world.judge())
     world.jobs("[vram=1G cancel] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r.sees(r"job 1 finished \[CANCELLED\]")
