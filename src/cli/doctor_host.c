@@ -41,10 +41,6 @@ static void doctor_xids(struct checklist *l, const struct sample *s)
 
 void doctor_sample(struct checklist *l, const struct sample *s)
 {
-	if (s->snap.has_foreign_pids)
-		checklist_add(l, CHECK_WARN, "container",
-			"start the container with --pid=host to see whose memory it is",
-			"its agent is in a pid namespace of its own: processes on the cards have no names");
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
 		const struct gpu_card *c = &s->snap.cards[i];
 		struct health_fact facts[HEALTH_FACTS_MAX];
@@ -147,9 +143,14 @@ static void say_figures(struct visit *v)
 			s->n_cards == 1 ? "" : "s", s->source);
 	checklist_took(v->l, v->sample_ms - v->up_ms);
 	doctor_xids(v->l, &v->sample);
-	/* On this machine the driver was asked already. */
-	if (!v->is_local)
-		doctor_sample(v->l, &v->sample);
+	/* On this machine all that was looked at already. */
+	if (v->is_local)
+		return;
+	doctor_sample(v->l, &v->sample);
+	if (s->has_foreign_pids)
+		checklist_add(v->l, CHECK_WARN, "container",
+			"start the container with --pid=host to see whose memory it is",
+			"its agent is in a pid namespace of its own: processes on the cards have no names");
 }
 
 static void say_clock(struct visit *v)
