@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 static const struct xid_info xids[] = {
-	{8, 8, XID_DRIVER, "the card stopped working on something", "end the program; reset the card if it comes again"},
+	{8, 8, XID_DRIVER, "the card stopped working on something",
+		"end the program; reset the card if it comes again"},
 	{13, 13, XID_APP, "a program failed on the card",
 		"look for a bad memory access in it (compute-sanitizer)"},
 	{31, 31, XID_APP, "a program touched memory that isn't there",
@@ -20,7 +21,8 @@ static const struct xid_info xids[] = {
 	{48, 48, XID_CRITICAL, "a memory error of two bits, which can't be corrected",
 		"drain the card and reset it; watch remap_uncorrected_count"},
 	{54, 54, XID_CRITICAL, "the card's own power cable isn't connected", "check the cable"},
-	{61, 61, XID_WARNING, "the card's microcontroller has met a problem", "reset the card, or reboot"},
+	{61, 61, XID_WARNING, "the card's microcontroller has met a problem",
+		"reset the card, or reboot"},
 	{62, 62, XID_CRITICAL, "the card's microcontroller stopped", "reset the card, or reboot"},
 	{63, 63, XID_WARNING, "bad memory was noted for retiring or remapping",
 		"reset the card when it's idle"},
@@ -28,10 +30,12 @@ static const struct xid_info xids[] = {
 		"reset the card; have it replaced if it comes again"},
 	{68, 68, XID_APP, "a program failed on the video decoder", NULL},
 	{69, 69, XID_DRIVER, "the graphics engine refused what it was given", NULL},
-	{74, 74, XID_CRITICAL, "an NVLink failed", "reset the card; check the bridge or the switch"},
+	{74, 74, XID_CRITICAL, "an NVLink failed",
+		"reset the card; check the bridge or the switch"},
 	{79, 79, XID_CRITICAL, "the card fell off the bus",
 		"reboot; check its power, its seat or riser, and its temperature"},
-	{92, 92, XID_WARNING, "very many memory errors had to be corrected", "plan to replace the card"},
+	{92, 92, XID_WARNING, "very many memory errors had to be corrected",
+		"plan to replace the card"},
 	{94, 94, XID_WARNING, "a memory error that hit one program only",
 		"that program must be started again; the others are well"},
 	{95, 95, XID_CRITICAL, "a memory error that may have hit every program",
@@ -46,12 +50,15 @@ static const struct xid_info xids[] = {
 	{137, 137, XID_WARNING, "something reached over NVLink where it may not", NULL},
 	{140, 140, XID_CRITICAL, "a memory error that wasn't recovered from", "reset the card"},
 	{143, 143, XID_CRITICAL, "the card couldn't be initialised", "reboot"},
-	{144, 150, XID_CRITICAL, "a unit of NVLink 5 failed", "look at the fabric's state (nvidia-smi -q)"},
+	{144, 150, XID_CRITICAL, "a unit of NVLink 5 failed",
+		"look at the fabric's state (nvidia-smi -q)"},
 	{154, 154, XID_INFO, "what the driver asks for has changed", "recovery_action has it"},
 	{156, 156, XID_WARNING, "a part of the card was retired", NULL},
 	{157, 157, XID_CRITICAL, "a part of the card couldn't be retired", NULL},
-	{171, 171, XID_CRITICAL, "an error in the card's memory that can't be corrected", "drain the card"},
-	{172, 172, XID_CRITICAL, "an error inside of the chip that can't be corrected", "drain the card"},
+	{171, 171, XID_CRITICAL, "an error in the card's memory that can't be corrected",
+		"drain the card"},
+	{172, 172, XID_CRITICAL, "an error inside of the chip that can't be corrected",
+		"drain the card"},
 };
 
 const struct xid_info *xid_find(int64_t xid)

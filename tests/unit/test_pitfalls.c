@@ -298,8 +298,9 @@ static void item_36_49_profiling_counters_are_never_touched(void **state)
 
 static void item_39_no_fan_is_absent_and_a_fan_may_pass_100(void **state)
 {
-	struct nvml *n = open_fake("cards 3\ncard 1 fan=130\ncard 2 fan=0\n"
-				   "err nvmlDeviceGetFanSpeed_v2 card=0 3\nerr nvmlDeviceGetFanSpeed card=0 3\n");
+	struct nvml *n = open_fake(
+		"cards 3\ncard 1 fan=130\ncard 2 fan=0\n"
+		"err nvmlDeviceGetFanSpeed_v2 card=0 3\nerr nvmlDeviceGetFanSpeed card=0 3\n");
 	struct sample s = {.with_details = true};
 	json_t *doc, *cards;
 
@@ -311,7 +312,8 @@ static void item_39_no_fan_is_absent_and_a_fan_may_pass_100(void **state)
 	doc = document(&s);
 	cards = json_object_get(first_host(doc), "cards");
 	assert_true(json_is_null(json_object_get(json_array_get(cards, 0), "fan_pct")));
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(cards, 1), "fan_pct")), 130);
+	assert_int_equal(
+		json_integer_value(json_object_get(json_array_get(cards, 1), "fan_pct")), 130);
 	json_decref(doc);
 	gpu_snapshot_done(&s.snap);
 	gpu_backend_free(&n->base);
@@ -327,10 +329,11 @@ static void item_43_xids_have_words_a_weight_and_a_way_out(void **state)
 		const char *word;
 	} known[] = {{13, HEALTH_NOTE, "program"}, {31, HEALTH_NOTE, "program"},
 		{45, HEALTH_NOTE, "before"}, {48, HEALTH_BAD, "drain"}, {54, HEALTH_BAD, "cable"},
-		{62, HEALTH_BAD, "reboot"}, {63, HEALTH_WARNING, "reset"}, {64, HEALTH_BAD, "replaced"},
-		{74, HEALTH_BAD, "NVLink"}, {79, HEALTH_BAD, "bus"}, {92, HEALTH_WARNING, "replace"},
-		{94, HEALTH_WARNING, "again"}, {95, HEALTH_BAD, "reset"}, {119, HEALTH_BAD, "reboot"},
-		{120, HEALTH_BAD, "reboot"}, {144, HEALTH_BAD, "NVLink"}, {150, HEALTH_BAD, "NVLink"},
+		{62, HEALTH_BAD, "reboot"}, {63, HEALTH_WARNING, "reset"},
+		{64, HEALTH_BAD, "replaced"}, {74, HEALTH_BAD, "NVLink"}, {79, HEALTH_BAD, "bus"},
+		{92, HEALTH_WARNING, "replace"}, {94, HEALTH_WARNING, "again"},
+		{95, HEALTH_BAD, "reset"}, {119, HEALTH_BAD, "reboot"}, {120, HEALTH_BAD, "reboot"},
+		{144, HEALTH_BAD, "NVLink"}, {150, HEALTH_BAD, "NVLink"},
 		{154, HEALTH_NOTE, "recovery_action"}};
 	struct gpu_card c = {0};
 	struct health_fact facts[HEALTH_FACTS_MAX];
@@ -391,7 +394,8 @@ static void item_45_the_slowest_answer_is_told(void **state)
 	call = json_object_get(first_host(doc), "slowest_call");
 	assert_string_equal(json_string_value(json_object_get(call, "what")), "power_mw");
 	assert_int_equal(json_integer_value(json_object_get(call, "gpu_index")), 1);
-	assert_int_equal(json_integer_value(json_object_get(call, "took_us")), s.snap.slowest.took_us);
+	assert_int_equal(
+		json_integer_value(json_object_get(call, "took_us")), s.snap.slowest.took_us);
 	assert_int_equal(json_integer_value(json_object_get(first_host(doc), "driver_took_us")),
 		s.snap.driver_us);
 	json_decref(doc);
@@ -493,9 +497,11 @@ static int64_t recoveries(const char *arch, const char *fields)
 
 static void item_48_link_recoveries_before_and_since_blackwell(void **state)
 {
-	static const char hopper[] = "field 0 162 3 link=0\nfield 0 162 4 link=1\nfield 0 162 99 link=2\n";
-	static const char blackwell[] = "field 0 215 5 link=0\nfield 0 213 2 link=1\nfield 0 214 1 link=1\n"
-					"field 0 213 50 link=0\nfield 0 214 50 link=0\n";
+	static const char hopper[] =
+		"field 0 162 3 link=0\nfield 0 162 4 link=1\nfield 0 162 99 link=2\n";
+	static const char blackwell[] =
+		"field 0 215 5 link=0\nfield 0 213 2 link=1\nfield 0 214 1 link=1\n"
+		"field 0 213 50 link=0\nfield 0 214 50 link=0\n";
 
 	(void)state;
 	/* All links in one, where there is such a figure. */
@@ -513,12 +519,41 @@ static void item_48_link_recoveries_before_and_since_blackwell(void **state)
 static int64_t strange(uint64_t *seed)
 {
 	static const int64_t some[] = {INT64_MIN, INT64_MAX, -1, 0, 1, 100, 101, INT32_MAX,
-		(int64_t)INT32_MAX + 1, INT32_MIN, INT64_C(1) << 53, INT64_MAX / 1000, INT64_MAX / 1024};
+		(int64_t)INT32_MAX + 1, INT32_MIN, INT64_C(1) << 53, INT64_MAX / 1000,
+		INT64_MAX / 1024};
 
 	*seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 	return some[(*seed >> 33) % ARRAY_LEN(some)];
 }
 
+static void fill_strange(struct sample *s, uint64_t *seed)
+{
+	for (size_t i = 0; i < 2; i++) {
+		struct gpu_card *c = &s->snap.cards[i];
+
+		c->index = (int32_t)i;
+		c->state = (enum gpu_state)((uint64_t)strange(seed) % GPU_STATE_N);
+		for (size_t k = 0; k < METRIC_N; k++)
+			c->m[k] = value_of(strange(seed));
+		s->snap.procs[i] = (struct gpu_proc){.card = (uint32_t)i,
+			.kind = (uint32_t)strange(seed),
+			.pid = (int32_t)i,
+			.uid = (uint32_t)strange(seed),
+			.used_mib = value_of(strange(seed))};
+		s->snap.more[i].start_wall_ms = strange(seed);
+		s->snap.more[i].sm_pct = s->snap.more[i].cpu_pct = value_of(strange(seed));
+		s->snap.more[i].rss_mib = value_of(strange(seed));
+	}
+	s->host.cpu_pct = value_of(strange(seed));
+	s->host.mem_total_mib = value_of(strange(seed));
+	s->host.mem_used_mib = value_of(strange(seed));
+	s->host.swap_used_mib = value_of(strange(seed));
+	s->host.on_battery = value_of(strange(seed));
+	s->snap.driver_us = strange(seed);
+	s->snap.slowest.took_us = strange(seed);
+}
+
+/* Whatever figures an agent sends (this is why tests run with UBSan's errors fatal). */
 static void item_67_no_figure_ends_the_program(void **state)
 {
 	uint64_t seed = 67;
@@ -527,40 +562,33 @@ static void item_67_no_figure_ends_the_program(void **state)
 	for (int round = 0; round < 300; round++) {
 		CLEANUP(buf_done) struct buf text = {0};
 		struct gpu_card cards[2] = {0};
-		struct gpu_proc procs[2] = {0};
+		struct gpu_proc procs[2];
 		struct gpu_proc_more more[2] = {0};
-		struct sample s = {.with_details = true, .has_host = true};
-		json_t *doc;
+		uint32_t rows[2] = {0};
+		int64_t promised[2] = {0};
+		struct sample s = {.with_details = true, .has_host = true}, back = {0};
+		struct err e = {0};
+		json_t *msg, *doc;
 
-		for (size_t i = 0; i < 2 * METRIC_N; i++)
-			cards[i / METRIC_N].m[i % METRIC_N] = value_of(strange(&seed));
-		for (size_t i = 0; i < 2; i++) {
-			cards[i].index = (int32_t)strange(&seed);
-			cards[i].state = (enum gpu_state)((uint64_t)strange(&seed) % GPU_STATE_N);
-			procs[i] = (struct gpu_proc){.card = (uint32_t)i,
-				.kind = (uint32_t)strange(&seed),
-				.pid = (int32_t)strange(&seed),
-				.uid = (uint32_t)strange(&seed),
-				.used_mib = value_of(strange(&seed))};
-			more[i].start_wall_ms = strange(&seed);
-			more[i].sm_pct = value_of(strange(&seed));
-		}
-		s.host.cpu_pct = value_of(strange(&seed));
-		s.host.mem_total_mib = value_of(strange(&seed));
-		s.host.mem_used_mib = value_of(strange(&seed));
-		s.host.swap_used_mib = value_of(strange(&seed));
+		s.proc_row = rows;
+		s.promised_mib = promised;
 		s.snap = (struct gpu_snapshot){.n_cards = 2,
 			.cards = cards,
 			.n_procs = 2,
 			.procs = procs,
 			.more = more,
-			.driver_us = strange(&seed),
-			.slowest = {.what = "memory", .took_us = strange(&seed)}};
-		put_text(&s, true, &text);
+			.slowest = {.what = "memory"}};
+		fill_strange(&s, &seed);
+		msg = sample_encode(&s);
+		if (sample_decode(msg, &back, &e) < 0)
+			fail_msg("%s", e.text);
+		json_decref(msg);
+		put_text(&back, true, &text);
 		assert_true(text.len > 0);
-		doc = document(&s);
+		doc = document(&back);
 		assert_int_equal(json_array_size(json_object_get(first_host(doc), "cards")), 2);
 		json_decref(doc);
+		sample_done(&back);
 	}
 }
 
