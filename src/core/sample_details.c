@@ -215,8 +215,8 @@ void sample_put_details(const struct sample *s, json_t *msg)
 	json_object_set_new_nocheck(msg, "driver_us", json_integer(snap->driver_us));
 	if (snap->slowest.what[0] != '\0')
 		json_object_set_new_nocheck(msg, "slowest",
-			json_pack("{s:o, s:i, s:I}", "what", sample_text(snap->slowest.what), "index",
-				(int)snap->slowest.index, "took_us",
+			json_pack("{s:o, s:i, s:I}", "what", sample_text(snap->slowest.what),
+				"index", (int)snap->slowest.index, "took_us",
 				(json_int_t)snap->slowest.took_us));
 	if (s->has_host)
 		json_object_set_new_nocheck(msg, "host", encode_host(&s->host));

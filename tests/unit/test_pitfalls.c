@@ -583,6 +583,13 @@ static void item_67_no_figure_ends_the_program(void **state)
 		if (sample_decode(msg, &back, &e) < 0)
 			fail_msg("%s", e.text);
 		json_decref(msg);
+		for (size_t i = 0; i < 2; i++) {
+			struct value v = back.snap.procs[i].used_mib;
+
+			/* Thousands of them still add up. */
+			assert_true(!value_is_present(v) ||
+				    (v.v >= 0 && v.v <= INT64_MAX / 16 / GPU_PROC_MAX));
+		}
 		put_text(&back, true, &text);
 		assert_true(text.len > 0);
 		doc = document(&back);
