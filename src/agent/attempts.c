@@ -225,6 +225,44 @@ static void supervise_here(struct attempts *t, struct attempt *a, int claim_fd, 
 		supervise_leader_status(s, a->status, now_ms);
 }
 
+/* Does any process bear the attempt's mark? Asked only where there's no record to know its processes by. */
+static bool has_marked_process(const struct attempt *a)
+{
+	CLEANUP(proc_table_done) struct proc_table table = {0};
+	char name[ATTEMPT_NAME_LEN], mark[ATTEMPT_NAME_LEN];
+
+	if (proc_table_read(&table))
+		return true; /* not seen is not gone */
+	attempt_name_format(&a->name, name);
+	for (size_t i = 0; i < table.n; i++)
+		if (table.rows[i].state != 'Z' &&
+			!proc_env(table.rows[i].pid, "GPUSTOW_MARK", mark, sizeof(mark)) &&
+			!strcmp(mark, name))
+			return true;
+	return false;
+}
+
+/*
+ * Neither slot is whole, so how far it came is lost. It may have been started, so it never is again; it's over once nothing
+ * of it lives. Requires the claim's lock.
+ */
+static void judge_without_record(struct attempts *t, struct attempt *a, int claim_fd)
+{
+	struct claim_record rec = {.pid_ns = t->pid_ns};
+	struct attempt_end end;
+	bool is_other = is_other_boot(t, a, &rec);
+
+	a->wants_start = false;
+	a->is_watched = true;
+	if (!is_other && has_marked_process(a))
+		return;
+	memcpy(rec.boot_id, a->boot_id, sizeof(rec.boot_id));
+	end = end_unseen(&rec, is_other ? END_REBOOTED : END_VANISHED);
+	snprintf(end.text, sizeof(end.text), "the record of how far it came is damaged");
+	if (!write_end(t, a, claim_fd, &rec, &end))
+		set_watched(t, a, false);
+}
+
 /* Nobody held the lock. Lock first, record second: so no end is missed. */
 static void judge(struct attempts *t, struct attempt *a, int claim_fd, int64_t now_ms)
 {
@@ -232,8 +270,14 @@ static void judge(struct attempts *t, struct attempt *a, int claim_fd, int64_t n
 	CLEANUP_CLOSE int lock = claim_lock(claim_fd);
 	struct claim_record rec;
 	struct attempt_end end;
+	int r;
 
-	if (lock < 0 || claim_read_record(dir, &rec, NULL))
+	if (lock < 0)
+		return;
+	r = claim_read_record(dir, &rec, NULL);
+	if (r == -EBADMSG || r == -ENOENT)
+		judge_without_record(t, a, dir);
+	if (r)
 		return;
 	if (rec.state == ATTEMPT_ENDED) {
 		set_record(t, a, &rec);

@@ -98,7 +98,7 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
-/* -EBADMSG: no slot is whole, so nobody knows how far it came. */
+/* -EBADMSG: no slot is whole, so nobody knows how far it came; -ENOENT: as much, the file is gone. */
 int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);
 /* Writes the next slot; rec->seq is raised by one. durable: fdatasync. Works when the disk is full. */
 int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, struct err *e);
@@ -134,6 +134,18 @@ int retired_find(const struct retired_index *x, const struct attempt_name *n, ch
 /* Takes in what was appended to the file since (claim_retire did so already). */
 void retired_add(struct retired_index *x, const struct claim_retire *item);
 size_t retired_count(const struct retired_index *x);
+/* An index over another file of that kind, which isn't the root's yet; and both change places, for the pointers to it stay. */
+int retired_index_of(struct root *r, int fd, struct retired_index **ret);
+void retired_swap(struct retired_index *x, struct retired_index *fresh);
+
+#define RETIRED_KEEP 10000
+#define RETIRED_KEEP_MS ((int64_t)30 * 24 * 3600 * 1000)
+/*
+ * Leaves out of `retired` what no queue asks for any more: a line goes when it ended longer than RETIRED_KEEP_MS ago and
+ * RETIRED_KEEP newer lines follow. The file is replaced, durably, once as many lines can go. Only the holder of the root's
+ * lock may call it. Returns how many went, or negative: then the file is what it was.
+ */
+ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
 
 /*
  * Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. The descriptor is

@@ -177,8 +177,9 @@ int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, str
 	next.seq++;
 	claim_slot_encode(&next, slot);
 	int r = fault_point("claim.write-record");
-	CLEANUP_CLOSE int fd =
-		r < 0 ? -1 : openat(claim_fd, "state", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	CLEANUP_CLOSE int fd = r < 0 ? -1
+				     : openat(claim_fd, "state",
+					       O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (!r && fd < 0)
 		r = -errno;
 	if (!r)

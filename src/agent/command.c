@@ -176,19 +176,31 @@ static void add_var(json_t *env, const char *name, const char *value)
 	free(s);
 }
 
-/* What the agent adds: the mark, and where simulated jobs say what they hold. */
-static void add_own_vars(json_t *env, const struct attempt_name *n)
+/* Where simulated jobs say what they hold: asked once, for it looks at the disk. */
+static const json_t *sim_vars(struct agent *a)
 {
-	char mark[ATTEMPT_NAME_LEN], dir[4096];
 	const char *sim = getenv("GPUSTOW_SIM");
+	char dir[4096];
+
+	if (a->sim_vars)
+		return a->sim_vars;
+	a->sim_vars = json_array();
+	if (!sim || !*sim)
+		return a->sim_vars;
+	add_var(a->sim_vars, "GPUSTOW_SIM", sim);
+	if (!sim_dir(dir, sizeof(dir), NULL))
+		add_var(a->sim_vars, "GPUSTOW_SIM_DIR", dir);
+	return a->sim_vars;
+}
+
+/* What the agent adds: the mark, and the simulation's. */
+static void add_own_vars(struct agent *a, json_t *env, const struct attempt_name *n)
+{
+	char mark[ATTEMPT_NAME_LEN];
 
 	attempt_name_format(n, mark);
 	add_var(env, "GPUSTOW_MARK", mark);
-	if (!sim || !*sim)
-		return;
-	add_var(env, "GPUSTOW_SIM", sim);
-	if (!sim_dir(dir, sizeof(dir), NULL))
-		add_var(env, "GPUSTOW_SIM_DIR", dir);
+	json_array_extend(env, (json_t *)(uintptr_t)sim_vars(a));
 }
 
 static int job_spec(struct agent *a, const struct client *c, const json_t *job, json_t *shared,
@@ -210,7 +222,7 @@ static int job_spec(struct agent *a, const struct client *c, const json_t *job, 
 	env = json_array();
 	json_array_extend(env, shared);
 	json_array_extend(env, json_object_get(job, "env"));
-	add_own_vars(env, &n);
+	add_own_vars(a, env, &n);
 	json_object_set_new(o, "env", env);
 	json_object_del(o, "queue");
 	json_object_del(o, "boot_id");

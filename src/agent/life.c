@@ -2,6 +2,7 @@
 #include "agent/life.h"
 
 #include "agent/server.h"
+#include "agent/shim.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -19,6 +20,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define IDLE_MS 60000
@@ -114,9 +116,12 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->sampler = sampler_new(o->open_gpu);
 	attempts_init(&a->attempts, &a->root, agent_attempt_changed, a);
 	r = attempts_load(&a->attempts, a->now_ms, e);
-	if (!r)
-		launch_publish(a);
-	return r;
+	if (r)
+		return r;
+	/* After the loading, which removes claims by their retired lines. */
+	agent_compact(a);
+	launch_publish(a);
+	return 0;
 }
 
 int agent_init(struct agent *a, const char *root_path_or_null, const struct agent_options *o,
@@ -165,6 +170,7 @@ void agent_done(struct agent *a)
 	buf_done(&a->frame[0]);
 	buf_done(&a->frame[1]);
 	host_reader_done(&a->host);
+	json_decref(a->sim_vars);
 	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4; i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
@@ -229,4 +235,75 @@ bool life_leave(struct agent *a)
 		unlinkat(a->root.fd, "bell", 0);
 	}
 	return true;
+}
+
+/* ---- staying ---- */
+
+/* The next agent hears of it as it hears of a shim's. */
+static void ring_of(void *arg, struct attempt *at)
+{
+	struct agent *a = arg;
+	char name[ATTEMPT_NAME_LEN];
+
+	attempt_name_format(&at->name, name);
+	shim_ring(&a->root, name, at->rec.state == ATTEMPT_ENDED);
+}
+
+static void keep_supervised(struct attempts *t)
+{
+	for (size_t i = t->n; i-- > 0;)
+		if (!t->items[i]->sup)
+			attempts_remove(t, t->items[i]);
+}
+
+/* Everything that the next agent has of its own. The lock goes first: a promise too many only refuses. */
+static void give_up_office(struct agent *a)
+{
+	for (size_t i = 0; i < a->n_clients; i++)
+		client_free(a->clients[i]);
+	a->n_clients = 0;
+	for (int *fd[] = {&a->lock_fd, &a->listen_fd, &a->bell_fd}, **p = fd;
+		p < fd + ARRAY_LEN(fd); p++) {
+		if (**p >= 0)
+			close(**p);
+		**p = -1;
+	}
+	promise_free(a->promise);
+	a->promise = NULL;
+	sampler_free(a->sampler);
+	a->sampler = NULL;
+	a->attempts.changed = ring_of;
+	prctl(PR_SET_NAME, SUPERVISE_SHIM_NAME);
+}
+
+static void reap_all(struct agent *a, int64_t now_ms)
+{
+	struct reaped r;
+
+	while ((r.pid = waitpid(-1, &r.status, WNOHANG)) > 0)
+		attempts_reaped(&a->attempts, &r, 1, now_ms);
+}
+
+void life_stay(struct agent *a)
+{
+	struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
+	struct signalfd_siginfo s;
+	int64_t ms = 0;
+
+	keep_supervised(&a->attempts);
+	if (!a->attempts.n)
+		return;
+	agent_log(a, "pid %d stays for %zu jobs whose shims were killed", (int)getpid(),
+		a->attempts.n);
+	give_up_office(a);
+	while (a->attempts.n) {
+		poll(&p, 1, (int)ms);
+		/* As a shim does, it passes over requests to go. */
+		while (read(a->signal_fd, &s, sizeof(s)) == sizeof(s))
+			;
+		a->now_ms = clock_boot_ms();
+		reap_all(a, a->now_ms);
+		ms = attempts_turn(&a->attempts, a->now_ms);
+		keep_supervised(&a->attempts);
+	}
 }

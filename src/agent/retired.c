@@ -1,6 +1,7 @@
 /*
  * The claims that are gone: one line each in <root>/retired, written and synced before the claim is removed, and
- * never taken out again; so a launch that was answered long ago is still known. Owns the file and the index over it.
+ * taken out again only when it's old (retired_compact.c); so a launch that was answered long ago is still known. Owns the
+ * file and the index over it.
  *
  * The index is a hash table of 64-bit words: 28 bits of the name's hash, which also give the position, and 36 bits of
  * the line's offset + 1. What a word says is always checked against the line itself.
@@ -214,6 +215,26 @@ int retired_load(struct root *r, struct retired_index **ret, struct err *e)
 	r->retired = x;
 	*ret = x;
 	return 0;
+}
+
+int retired_index_of(struct root *r, int fd, struct retired_index **ret)
+{
+	struct retired_index *x = xcalloc(1, sizeof(*x));
+	x->root = r;
+	x->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	int code = x->fd < 0 ? -errno : catch_up(x);
+	if (code < 0)
+		retired_free(x);
+	else
+		*ret = x;
+	return code;
+}
+
+void retired_swap(struct retired_index *x, struct retired_index *fresh)
+{
+	struct retired_index old = *x;
+	*x = *fresh;
+	*fresh = old;
 }
 
 void retired_free(struct retired_index *x)

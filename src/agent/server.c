@@ -154,6 +154,21 @@ void agent_retire(struct agent *a)
 	free(items);
 }
 
+void agent_compact(struct agent *a)
+{
+	struct err e = {0};
+	ssize_t n;
+
+	/* Looked through again when they're twice as many: while they're young none of them goes. */
+	if (retired_count(a->retired) < 2 * a->n_compacted)
+		return;
+	n = retired_compact(&a->root, clock_wall_ms(), &e);
+	if (n)
+		agent_log(
+			a, n < 0 ? "%s" : "old lines were left out of the retired ones%s", e.text);
+	a->n_compacted = retired_count(a->retired);
+}
+
 /* ---- events ---- */
 
 static void take_children(struct agent *a)
@@ -293,6 +308,7 @@ static void look_around(struct agent *a)
 	a->look_at_ms = a->now_ms + LOOK_MS;
 	attempts_look_all(&a->attempts, a->now_ms);
 	claim_sweep_stage(&a->root, clock_wall_ms());
+	agent_compact(a);
 	/* Peaks and promises are kept up to date while nobody watches. */
 	if (has_live_cards(a) && !sampler_is_asked(a->sampler))
 		agent_ask_sample(a);
@@ -489,5 +505,6 @@ int agent_run(struct agent *a, struct err *e)
 			break;
 	}
 	agent_log(a, "agent %s leaves: %s", GPUSTOW_VERSION, r ? e->text : a->leaving);
+	life_stay(a);
 	return r;
 }

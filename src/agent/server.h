@@ -47,6 +47,8 @@ struct agent {
 	uint64_t frame_changes[2]; /* what ledger_changes said then */
 	struct host_reader host;
 	bool is_on_battery; /* when the machine's figures were last read */
+	size_t n_compacted; /* retired lines when they were last looked through */
+	json_t *sim_vars; /* variables that every job gets under simulated cards; NULL: not asked yet */
 };
 
 /* How a new agent is set up; zeroed is what the program uses. */
@@ -77,5 +79,7 @@ void agent_attempt_changed(void *arg, struct attempt *at);
 /* Retires what is over: soon and together, or at once. */
 void agent_retire_soon(struct agent *a);
 void agent_retire(struct agent *a);
+/* Leaves old retired lines out, when there are many. */
+void agent_compact(struct agent *a);
 /* One line into the root's log, bounded. */
 void agent_log(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

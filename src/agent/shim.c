@@ -87,10 +87,10 @@ static void reap(struct shim *h)
 	}
 }
 
-__attribute__((noreturn)) static void execute_agent(const struct shim *h)
+__attribute__((noreturn)) static void execute_agent(const struct root *r)
 {
 	char name[] = "gpustow-agent", verb[] = "serve";
-	char *argv[] = {name, verb, (char *)(uintptr_t)h->root.path, NULL};
+	char *argv[] = {name, verb, (char *)(uintptr_t)r->path, NULL};
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
 	setsid();
@@ -98,18 +98,17 @@ __attribute__((noreturn)) static void execute_agent(const struct shim *h)
 		sigaction(i, &action, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	execve(h->root.agent_exe, argv, environ);
+	execve(r->agent_exe, argv, environ);
 	_exit(127);
 }
 
-/* An end that no agent hears of would strand who waits for it: start one. Of several the lock of the root leaves one. */
-static void ring(struct shim *h, bool may_start_agent)
+void shim_ring(const struct root *r, const char *name, bool may_start_agent)
 {
-	int code = root_ring(&h->root, h->name);
-	if (!may_start_agent || !h->root.agent_exe || (code != -ECONNREFUSED && code != -ENOENT))
+	int code = root_ring(r, name);
+	if (!may_start_agent || !r->agent_exe || (code != -ECONNREFUSED && code != -ENOENT))
 		return;
 	if (fork() == 0)
-		execute_agent(h);
+		execute_agent(r);
 }
 
 /* The end is durable before anybody hears of it. A disk that takes nothing is tried again, for as long as it takes. */
@@ -130,7 +129,7 @@ static void put_end(struct shim *h, const struct attempt_end *end)
 		}
 	}
 	fault_point("shim.after-ended-before-ring");
-	ring(h, true);
+	shim_ring(&h->root, h->name, true);
 }
 
 static void end_before_start(struct shim *h, struct attempt_end end)
@@ -182,7 +181,7 @@ static bool launch(struct shim *h)
 		end_before_start(h, end);
 		return false;
 	}
-	ring(h, false);
+	shim_ring(&h->root, h->name, false);
 	fault_point("shim.between-started-and-exec");
 	leader_let_go(&h->leader);
 	return true;

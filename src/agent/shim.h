@@ -17,3 +17,9 @@
  * Points where the fault suite strikes are named fault_point() (base/fault.h).
  */
 pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e);
+
+/*
+ * The doorbell of whoever wrote a state. An end that no agent hears of would strand who waits for it, so one is started
+ * when nobody listens; of several the lock of the root leaves one.
+ */
+void shim_ring(const struct root *r, const char *name, bool may_start_agent);

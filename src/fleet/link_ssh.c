@@ -68,6 +68,11 @@ void link_ssh_fail(struct link_ssh *l, enum link_failure kind, const char *why)
 {
 	char *own = xstrdup(why);
 
+	if (kind == LINK_FAIL_NET && l->phase != SSH_OPEN && l->memory.seen_wall_ms) {
+		/* The next start, of whatever program, tries the others first. */
+		l->memory.seen_wall_ms = 0;
+		ssh_site_remember(l->site, buf_str(&l->key), &l->memory);
+	}
 	drop(l);
 	l->is_careful = l->is_loud = false;
 	link_failed(l->t.link, kind, own);
@@ -237,7 +242,7 @@ static void begin(struct link_ssh *l)
 		link_ssh_boot(l);
 	} else {
 		l->phase = SSH_WAITING;
-		gate_wait(l->site->gate, &l->seat, on_gate, l);
+		gate_wait(l->site->gate, &l->seat, l->memory.seen_wall_ms != 0, on_gate, l);
 	}
 }
 

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 
 #define HANDSHAKES 6
+#define HANDSHAKE_MS 500
 
 /* ---- the directory ---- */
 
@@ -194,7 +195,7 @@ int ssh_site_new(struct event_base *base, const char *home, bool can_ask, struct
 	}
 	link_askpass(s);
 	sweep(s);
-	s->gate = gate_new(base, HANDSHAKES);
+	s->gate = gate_new(base, HANDSHAKES, HANDSHAKE_MS);
 	s->n_agents = agent_file_carried(s->agents, ARRAY_LEN(s->agents));
 	*ret = s;
 	return 0;

@@ -41,7 +41,7 @@ void ssh_config_text(const char *dir, bool is_batch, int persist_s, struct buf *
 /* What is remembered of a host; `key` is any text that tells hosts apart. Zeroed when nothing is. */
 struct ssh_memory {
 	char cpu[32];
-	int64_t seen_wall_ms;
+	int64_t seen_wall_ms; /* when it was last reached; 0: the last try failed */
 	char refused[65]; /* an agent that was sent there and doesn't run */
 };
 void ssh_site_recall(const struct ssh_site *s, const char *key, struct ssh_memory *ret);

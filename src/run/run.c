@@ -149,7 +149,7 @@ static void stop_everything(struct run *r, int64_t grace_ms)
 static void print_results(struct run *r)
 {
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, SIZE_MAX, &v);
 	json_t *document = view_json(&v);
 
 	json_dumpf(document, stdout, JSON_INDENT(2));
@@ -184,7 +184,7 @@ static void look_for_end(struct run *r)
 	} else if (!count_hopeful(r) && !r->file.is_waiting) {
 		if (!r->config->watch) {
 			finish(r);
-		} else if (!r->said_drained) {
+		} else if (!r->said_drained && r->said_gpus) {
 			run_say(r,
 				"queue drained — watching jobs file for new lines (Ctrl-C to stop)");
 			r->said_drained = true;
@@ -199,6 +199,7 @@ static void turn(struct run *r, bool plans)
 	run_flight_time(r);
 	run_jobs_reread(r);
 	run_node_cancels(r);
+	run_node_look(r);
 	if (plans)
 		run_place(r);
 	commit(r);

@@ -150,7 +150,7 @@ static json_t *answer_why(struct run *r, const json_t *request)
 	json_t *rows = json_array(), *failed = json_array(),
 	       *words = json_object_get(request, "jobs"), *word;
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, SIZE_MAX, &v);
 	size_t i;
 
 	json_array_foreach(words, i, word)
@@ -177,7 +177,7 @@ static json_t *answer_why(struct run *r, const json_t *request)
 static json_t *answer_status(struct run *r)
 {
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, SIZE_MAX, &v);
 	CLEANUP(buf_done) struct buf text = {0};
 	json_t *answer;
 

@@ -57,6 +57,8 @@ static void on_refused(struct run *r, const json_t *msg)
 	run_node_undo_bind(r, j, j->why_text);
 	/* A fresh look soon: the memory of a job that just ended takes the driver a moment. */
 	r->retry_ms = r->retry_ms ? (r->retry_ms < 2000 ? r->retry_ms * 2 : 2000) : 100;
+	if (!r->look_at_ms)
+		r->look_at_ms = clock_boot_ms() + r->retry_ms;
 	run_wake_in(r, r->retry_ms);
 }
 
@@ -197,6 +199,21 @@ void run_node_send_acks(struct run *r)
 						    (json_int_t)r->acks[i].attempt));
 	r->n_acks = 0;
 	link_send(r->link, json_pack("{s:s,s:o}", "op", "ack", "jobs", jobs));
+}
+
+/* The refused wait for a newer sample than the one they were planned with; the next of the poll may be long in coming. */
+void run_node_look(struct run *r)
+{
+	int64_t now_ms = clock_boot_ms();
+
+	if (!r->look_at_ms || !link_is_up(r->link))
+		return;
+	if (now_ms < r->look_at_ms) {
+		run_wake_in(r, r->look_at_ms - now_ms);
+		return;
+	}
+	r->look_at_ms = 0;
+	link_send(r->link, json_pack("{s:s,s:i}", "op", "sample", "id", 0));
 }
 
 void run_node_send_stop(struct run *r, const struct run_job *j, int64_t grace_ms)

@@ -130,7 +130,8 @@ static void credit_blind(const struct run *r, struct run_cluster *c)
 
 void run_cluster_make(const struct run *r, struct run_cluster *ret)
 {
-	*ret = (struct run_cluster){.node = {.cards = ret->cards, .is_usable = true}};
+	*ret = (struct run_cluster){
+		.node = {.cards = ret->cards, .is_usable = true}, .now_ms = clock_boot_ms()};
 	if (!r->has_sample || r->sample.snap.error[0]) {
 		snprintf(ret->why_none, sizeof(ret->why_none), "%s",
 			r->has_sample ? "the GPUs can't be asked at the moment"
@@ -453,7 +454,10 @@ static void count_never(
 		run_wake_in(r, 50);
 		return;
 	}
-	plan_why_text(&j->why, &c->node, NULL, p, &text);
+	if (j->gpu && !p->only_cards)
+		buf_printf(&text, "no card of the list gpu=%s is in this machine", j->gpu);
+	else
+		plan_why_text(&j->why, &c->node, NULL, p, &text);
 	run_settle_infeasible(r, j, buf_str(&text));
 }
 
@@ -462,7 +466,7 @@ static void say_long_wait(
 {
 	CLEANUP(buf_done) struct buf text = {0};
 
-	if (j->said_wait || clock_boot_ms() - j->waiting_since_ms < LONG_WAIT_MS)
+	if (j->said_wait || c->now_ms - j->waiting_since_ms < LONG_WAIT_MS)
 		return;
 	j->said_wait = true;
 	plan_why_text(&j->why, &c->node, NULL, p, &text);
@@ -477,7 +481,7 @@ static void apply(struct run *r, struct run_job *j, const struct plan_decision *
 	if (d->what == PLAN_START) {
 		j->never_n = 0;
 		bind_job(r, j, d->cards);
-	} else if (d->what == PLAN_NEVER && c->node.n_cards) {
+	} else if (c->node.n_cards && (d->what == PLAN_NEVER || (j->gpu && !p->only_cards))) {
 		count_never(r, j, c, p);
 	} else {
 		j->never_n = 0;

@@ -87,7 +87,7 @@ static void put_panel(struct run *r, struct buf *out, size_t *ret_rows)
 	*ret_rows = 0;
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row < 6 || size.ws_col < 20)
 		return;
-	memory = run_view_make(r, &view);
+	memory = run_view_make(r, size.ws_row, &view);
 	view_panel(&view, size.ws_col - 1U, size.ws_row / 2U, !getenv("NO_COLOR"),
 		!strcmp(nl_langinfo(CODESET), "UTF-8"), &panel);
 	run_view_free(memory);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define BOARD_PENDING 200 /* waiting jobs on the board, which is for people; JSON has them all */
+
 struct run_view_memory {
 	struct view_job *jobs;
 	struct view_card *cards;
@@ -161,37 +163,81 @@ static void count_done(const struct run_job *j, struct run_view *v)
 	v->n_under += !strcmp(j->result->verdict, "under");
 }
 
-static void fill_jobs(
-	struct run *r, const struct run_cluster *c, struct run_view_memory *m, struct run_view *v)
+/* All jobs by number; the caller frees. They come in that order but for lines that took over an older number. */
+static struct run_job **sorted_jobs(const struct run *r)
 {
-	CLEANUP_FREE struct run_job **sorted = xcalloc(r->n_jobs, sizeof(*sorted));
-	struct view_use *uses;
-	size_t n_uses = 0, n = 0;
+	struct run_job **sorted = xcalloc(r->n_jobs, sizeof(*sorted));
+	bool is_sorted = true;
 
 	if (r->n_jobs)
 		memcpy(sorted, r->jobs, r->n_jobs * sizeof(*sorted));
-	qsort(sorted, r->n_jobs, sizeof(struct run_job *), by_number);
-	for (size_t i = 0; i < r->n_jobs; i++)
-		n_uses += (sorted[i]->attempt ? sorted[i]->attempt->n_use : 0) +
-			  sorted[i]->rec->n_peaks;
-	m->uses = uses = xcalloc(n_uses, sizeof(*uses));
-	m->jobs = xcalloc(r->n_jobs, sizeof(*m->jobs));
+	for (size_t i = 1; is_sorted && i < r->n_jobs; i++)
+		is_sorted = by_number(&sorted[i - 1], &sorted[i]) < 0;
+	if (!is_sorted)
+		qsort(sorted, r->n_jobs, sizeof(struct run_job *), by_number);
+	return sorted;
+}
+
+static bool is_done(const struct run_job *j)
+{
+	return j->phase == PHASE_IDLE && job_status_is_terminal(j->rec->status);
+}
+
+/* Room for all that will be shown. */
+static void make_room(const struct run *r, size_t max_pending, struct run_view_memory *m)
+{
+	size_t n = 0, n_uses = 0, n_pending = 0;
+
+	for (size_t i = 0; i < r->n_jobs; i++) {
+		const struct run_job *j = r->jobs[i];
+
+		n += j->phase != PHASE_IDLE || is_done(j);
+		n_uses += (j->attempt ? j->attempt->n_use : 0) + j->rec->n_peaks;
+	}
+	for (size_t i = 0; i < r->n_lines && n_pending < max_pending; i++)
+		n_pending += run_job_is_pending(r->lines[i]);
+	m->uses = xcalloc(n_uses, sizeof(*m->uses));
+	m->jobs = xcalloc(n + n_pending, sizeof(*m->jobs));
+}
+
+static size_t fill_pending(struct run *r, const struct run_cluster *c, size_t max,
+	struct run_view_memory *m, struct view_job *jobs, struct run_view *v)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_lines; i++) {
+		if (!run_job_is_pending(r->lines[i]))
+			continue;
+		v->n_pending++;
+		if (n == max)
+			continue;
+		fill_common(r->lines[i], &jobs[n]);
+		jobs[n].state = VIEW_PENDING;
+		/* Without a scheduler nobody knows since when. */
+		jobs[n].waiting_ms = r->lines[i]->waiting_since_ms
+					     ? clock_boot_ms() - r->lines[i]->waiting_since_ms
+					     : -1;
+		jobs[n++].why = why_of(r, r->lines[i], c, m);
+	}
+	return n;
+}
+
+static void fill_jobs(struct run *r, const struct run_cluster *c, size_t max_pending,
+	struct run_view_memory *m, struct run_view *v)
+{
+	CLEANUP_FREE struct run_job **sorted = sorted_jobs(r);
+	struct view_use *uses;
+	size_t n = 0;
+
+	make_room(r, max_pending, m);
+	uses = m->uses;
 	for (size_t i = 0; i < r->n_jobs; i++)
 		if (sorted[i]->phase != PHASE_IDLE)
 			fill_flight(sorted[i], &m->jobs[n++], &uses);
 	v->n_running = n;
-	for (size_t i = 0; i < r->n_lines; i++) {
-		if (!run_job_is_pending(r->lines[i]))
-			continue;
-		fill_common(r->lines[i], &m->jobs[n]);
-		m->jobs[n].state = VIEW_PENDING;
-		m->jobs[n].waiting_ms = clock_boot_ms() - r->lines[i]->waiting_since_ms;
-		m->jobs[n++].why = why_of(r, r->lines[i], c, m);
-		v->n_pending++;
-	}
+	n += fill_pending(r, c, max_pending, m, m->jobs + n, v);
 	for (size_t i = 0; i < r->n_jobs; i++) {
-		if (sorted[i]->phase != PHASE_IDLE ||
-			!job_status_is_terminal(sorted[i]->rec->status))
+		if (!is_done(sorted[i]))
 			continue;
 		fill_done(r, sorted[i], &m->jobs[n++], &uses);
 		count_done(sorted[i], v);
@@ -234,7 +280,7 @@ static void fill_cards(const struct run *r, const struct run_cluster *c, struct 
 	v->n_cards = c->node.n_cards;
 }
 
-struct run_view_memory *run_view_make(struct run *r, struct run_view *ret)
+struct run_view_memory *run_view_make(struct run *r, size_t max_pending, struct run_view *ret)
 {
 	struct run_view_memory *m = xcalloc(1, sizeof(*m));
 	struct run_cluster c;
@@ -256,7 +302,7 @@ struct run_view_memory *run_view_make(struct run *r, struct run_view *ret)
 		ret->sample_age_ms = clock_boot_ms() - r->sample.snap.ended_ms;
 	}
 	fill_cards(r, &c, m, ret);
-	fill_jobs(r, &c, m, ret);
+	fill_jobs(r, &c, max_pending, m, ret);
 	return m;
 }
 
@@ -276,7 +322,7 @@ void run_board_write(struct run *r)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	struct run_view v;
-	struct run_view_memory *m = run_view_make(r, &v);
+	struct run_view_memory *m = run_view_make(r, BOARD_PENDING, &v);
 
 	view_board(&v, &b);
 	run_view_free(m);

@@ -156,7 +156,8 @@ struct run {
 	bool board_is_old;
 	bool is_draining, is_stopping, said_drained, stdout_is_gone;
 	int signal; /* that stops us */
-	int64_t retry_ms;
+	int64_t retry_ms; /* how long after a refusal the cards are looked at anew */
+	int64_t look_at_ms; /* when that is; 0: nobody was refused */
 	bool is_over;
 	int exit_code;
 	struct err failure; /* when exit_code is negative */
@@ -205,6 +206,7 @@ extern const struct link_owner run_link_owner_template;
 void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64_t grace_ms);
 void run_node_send_stop(struct run *r, const struct run_job *j, int64_t grace_ms);
 void run_node_send_acks(struct run *r);
+void run_node_look(struct run *r); /* asks for the fresh sample that refused ones wait for */
 void run_node_add_ack(struct run *r, uint64_t job, uint32_t attempt);
 void run_node_cancels(struct run *r);
 void run_node_ended(struct run *r, const json_t *msg); /* has job, attempt, end */
@@ -233,6 +235,7 @@ int run_exit_code(const struct run *r);
 struct run_cluster { /* the plan's input, made from the sample and what is in flight */
 	struct plan_card cards[GPU_MAX];
 	struct plan_node node;
+	int64_t now_ms; /* when it was made: one reading of the clock for thousands of jobs */
 	char why_none[256];
 };
 void run_cluster_make(const struct run *r, struct run_cluster *ret);
@@ -245,7 +248,8 @@ uint64_t run_only_cards(const struct run *r, const struct run_job *j);
 /* run_view.c */
 struct run_view;
 struct run_view_memory; /* owns what a view points to */
-struct run_view_memory *run_view_make(struct run *r, struct run_view *ret);
+/* With the first max_pending waiting jobs; the counts are always of all. */
+struct run_view_memory *run_view_make(struct run *r, size_t max_pending, struct run_view *ret);
 void run_view_free(struct run_view_memory *m);
 void run_board_write(struct run *r);
 

@@ -89,7 +89,7 @@ struct run_view {
 	size_t n_done_before, n_failed_before;	/* earlier runs, lines still in the file */
 	const struct view_card *cards;
 	size_t n_cards;
-	const struct view_job *jobs; /* running by number, then pending in file order, then done by number */
+	const struct view_job *jobs; /* running by number, then pending in file order (the first of n_pending), then done by number */
 	size_t n_jobs;
 };
 

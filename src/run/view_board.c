@@ -103,8 +103,17 @@ static void put_done(struct buf *out, const struct view_job *j)
 	put_command(out, j);
 }
 
+/* The view holds the first of many. */
+static void put_cut(struct buf *out, size_t n)
+{
+	if (n)
+		buf_printf(out, "· … and %zu more pending\n", n);
+}
+
 void view_board(const struct run_view *v, struct buf *out)
 {
+	size_t n_cut = v->n_pending;
+
 	time_t now = (time_t)(v->now_wall_ms / 1000);
 	struct tm tm = {0};
 
@@ -112,9 +121,15 @@ void view_board(const struct run_view *v, struct buf *out)
 	buf_printf(out, "%s status @ %02d:%02d:%02d — %zu running, %zu pending, %zu done\n",
 		v->program, tm.tm_hour, tm.tm_min, tm.tm_sec, v->n_running, v->n_pending,
 		v->n_done);
+	for (size_t i = 0; i < v->n_jobs; i++)
+		n_cut -= v->jobs[i].state == VIEW_PENDING;
 	for (size_t i = 0; i < v->n_jobs; i++) {
 		const struct view_job *j = &v->jobs[i];
 
+		if (j->state == VIEW_DONE && n_cut) {
+			put_cut(out, n_cut);
+			n_cut = 0;
+		}
 		switch (j->state) {
 		case VIEW_RUNNING:
 		case VIEW_HANDED:
@@ -130,4 +145,5 @@ void view_board(const struct run_view *v, struct buf *out)
 			break;
 		}
 	}
+	put_cut(out, n_cut);
 }

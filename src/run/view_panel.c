@@ -89,6 +89,9 @@ void view_panel(
 		n_running += s == VIEW_RUNNING || s == VIEW_HANDED;
 		n_pending += s == VIEW_PENDING;
 	}
+	/* The view may hold the first of many. */
+	if (n_pending && v->n_pending > n_pending)
+		n_pending = v->n_pending;
 	p = share_rows(v, n_running, n_pending, rows, view_line_alarm(v, &style, NULL));
 	view_line_progress(v, &style, out);
 	if (p.has_alarm)

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define RING_READS 16 /* of 4 KiB each, in one turn */
+
 static int refuse(struct err *e, const char *path, mode_t mode)
 {
 	const char *what = S_ISDIR(mode)    ? "a directory"
@@ -90,7 +92,8 @@ bool watchfile_rang(struct watchfile *w)
 	bool ours = false;
 	ssize_t n;
 
-	while ((n = read(w->inotify, events, sizeof(events))) > 0) {
+	/* Bounded: a directory in which somebody writes all the time never runs dry. What is left rings again. */
+	for (int i = 0; i < RING_READS && (n = read(w->inotify, events, sizeof(events))) > 0; i++) {
 		for (char *p = events; p < events + n;) {
 			const struct inotify_event *event = (const struct inotify_event *)p;
 

@@ -1,6 +1,7 @@
 /* The rules of `gpustow wait`. */
 #include "show/vacancy.h"
 
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -36,7 +37,7 @@ static int parse_indices(const char *text, struct vacancy_wish *w, struct err *e
 static const char *take_count(const char *text, int64_t *ret_count)
 {
 	const char *of = strstr(text, "-of");
-	CLEANUP_FREE char *digits = of ? strndup(text, (size_t)(of - text)) : NULL;
+	CLEANUP_FREE char *digits = of ? xstrndup(text, (size_t)(of - text)) : NULL;
 
 	if (!digits || parse_int64(digits, ret_count) < 0 || (of[3] && of[3] != ':'))
 		return text;

@@ -1,3 +1,4 @@
+#!/bin/sh
 # One job: tells the judge that it starts, works, tells that it ends.
 # job.sh NAME MIB SECONDS CODE [oom]; MIB 0: holds nothing
 judge=$(dirname "$0")/judge

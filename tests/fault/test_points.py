@@ -42,6 +42,17 @@ def scenario(bed, name):
     bed.write_lines()
 
 
+def fill_retired(bed):
+    """A root in which so many lines are old that the next agent leaves them out."""
+    end = '{"how":"exit","reason":"none","code":0,"ended_wall_ms":1000,"text":""}'
+    bed.start("--check").wait()
+    bed.kill(wait_for(bed.agent, 10, "no agent has started"))
+    with open(bed.root / "retired", "w") as file:
+        for job in range(1, 25001):
+            file.write(f"{'ab' * 16}/{job}.1 {'cd' * 16} {end}\n")
+    bed.run = None
+
+
 def yield_while_it_runs(bed):
     wait_for(bed.judged, 20, "no job has started")
     with Client(bed.root) as client:
@@ -54,6 +65,8 @@ def one_case(case):
     name, action = case
     with Bed() as bed:
         scenario(bed, name)
+        if name.startswith("retired."):
+            fill_retired(bed)
         watch = MemoryWatch(bed.sim)
         watch.start()
         fault = f"{name}:{action}"

@@ -36,7 +36,7 @@ static void check(const struct gpu_snapshot *s)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	/* A copy without a NUL behind it: a parser that reads on is caught. */
-	char *text = malloc(size ? size : 1);
+	char *text = calloc(1, size ? size : 1);
 	struct gpu_snapshot s = {0};
 	struct err e = {0};
 	const char *cut;

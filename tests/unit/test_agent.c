@@ -612,6 +612,166 @@ static void shim_killed(void **state)
 	assert_false(proc_is_alive(pid, 0));
 }
 
+/* Makes the claim's `state` one of which neither slot is whole, or removes it. */
+static void spoil_state(int64_t job, bool removes)
+{
+	char path[256];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/claims/" QUEUE "/%d.1/state", t.root, (int)job);
+	if (removes) {
+		assert_int_equal(unlink(path), 0);
+		return;
+	}
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "xxxx", 4, 0), 4);
+	assert_int_equal(pwrite(fd, "xxxx", 4, 512), 4);
+	close(fd);
+}
+
+/* The end of a job that `observe` shows within the deadline. The caller's reference. */
+static json_t *observed_end(int64_t job)
+{
+	json_t *msg, *end;
+
+	for (int i = 0; i < 2000; i++) {
+		msg = observe(NULL);
+		end = json_incref(json_object_get(claim_of(msg, job), "end"));
+		json_decref(msg);
+		if (end)
+			return end;
+		poll(NULL, 0, 5);
+	}
+	fail_msg("job %d never ended", (int)job);
+	return NULL;
+}
+
+/* A claim whose record is damaged is never started again, keeps its promise while it lives, and is over after that. */
+static void record_damaged(void **state)
+{
+	json_t *msg, *end;
+	pid_t pid[2];
+
+	for (int job = 1; job <= 2; job++) {
+		json_decref(
+			launch(job, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
+		msg = agent_client_expect(&c, "started", job);
+		pid[job - 1] = (pid_t)number(msg, "pid");
+		json_decref(msg);
+	}
+	wait_lines("ran", 2);
+	test_agent_end(&t, SIGKILL);
+	for (int job = 1; job <= 2; job++) {
+		kill(parent_of(pid[job - 1]), SIGKILL);
+		spoil_state(job, job == 2);
+	}
+	test_agent_start(&t);
+	reconnect();
+	msg = observe(NULL);
+	assert_string_equal(text(claim_of(msg, 1), "state"), "claimed");
+	json_decref(msg);
+	msg = launch(3, TOKEN_A, "true", 0, 23000, "refused");
+	assert_int_equal(number(msg, "budget_mib"), 2000);
+	json_decref(msg);
+	for (int job = 1; job <= 2; job++) {
+		kill(pid[job - 1], SIGKILL);
+		end = observed_end(job);
+		assert_string_equal(text(end, "how"), "vanished");
+		json_decref(end);
+	}
+	/* On record: the next agent says the same. */
+	test_agent_end(&t, SIGKILL);
+	test_agent_start(&t);
+	reconnect();
+	end = observed_end(2);
+	assert_string_equal(text(end, "how"), "vanished");
+	json_decref(end);
+	assert_int_equal(lines("ran"), 2);
+}
+
+static void record_damaged_in_another_boot(void **state)
+{
+	json_t *end;
+
+	json_decref(launch(1, TOKEN_A, "echo x >>ran; exec sleep 60", 0, 1000, "claimed"));
+	wait_lines("ran", 1);
+	kill(t.pid, SIGKILL);
+	t.pid = 0;
+	end_descendants(state);
+	spoil_state(1, false);
+	setenv("GPUSTOW_TEST_BOOT_ID", "11111111-2222-3333-4444-555555555555", 1);
+	test_agent_start(&t);
+	unsetenv("GPUSTOW_TEST_BOOT_ID");
+	reconnect();
+	end = observed_end(1);
+	assert_string_equal(text(end, "how"), "rebooted");
+	json_decref(end);
+	assert_int_equal(lines("ran"), 1);
+}
+
+/* Who has said bye holds the root's lock a moment longer. */
+static void wait_until_it_left(void)
+{
+	char path[160];
+	pid_t holder = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/agent.lock", t.root);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (int i = 0; !fd_lock_holder(fd, &holder) && holder; i++) {
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	close(fd);
+}
+
+/* An agent that does a dead shim's work and is asked to yield stays for that, silently; the exit code isn't lost. */
+static void yields_but_stays_for_its_jobs(void **state)
+{
+	json_t *msg, *end;
+	pid_t pid, old = t.pid;
+	char go[160];
+	int status = 0;
+
+	json_decref(launch(1, TOKEN_A,
+		"echo x >>up; while [ ! -e go ]; do sleep 0.02; done; exit 5", 0, 1000, "claimed"));
+	msg = agent_client_expect(&c, "started", 1);
+	pid = (pid_t)number(msg, "pid");
+	json_decref(msg);
+	wait_lines("up", 1);
+	kill(parent_of(pid), SIGKILL);
+	for (int i = 0; parent_of(pid) != old; i++) {
+		assert_true(i < 2000);
+		poll(NULL, 0, 5);
+	}
+	/* It has taken the job over once it answers after the shim's end. */
+	json_decref(observe(NULL));
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "yield", "build", GPUSTOW_BUILD + 1));
+	json_decref(agent_client_expect(&c, "bye", 0));
+	wait_until_it_left();
+	test_agent_start(&t);
+	reconnect();
+	msg = observe(NULL);
+	assert_string_equal(text(claim_of(msg, 1), "state"), "started");
+	json_decref(msg);
+	/* A second promise of the same memory would be a neighbour's. */
+	msg = launch(2, TOKEN_A, "true", 0, 24000, "refused");
+	assert_int_equal(number(msg, "budget_mib"), 1000);
+	assert_int_equal(number(msg, "promised_mib"), 0);
+	json_decref(msg);
+	snprintf(go, sizeof(go), "%s/go", t.dir);
+	close(open(go, O_WRONLY | O_CREAT, 0600));
+	msg = agent_client_expect(&c, "ended", 1);
+	end = json_object_get(msg, "end");
+	assert_string_equal(text(end, "how"), "exit");
+	assert_int_equal(number(end, "code"), 5);
+	json_decref(msg);
+	assert_int_equal(waitpid(old, &status, 0), old);
+	assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
 static void leftovers_keep_the_claim(void **state)
 {
 	struct sample s;
@@ -852,9 +1012,12 @@ static void release_and_resume(void **state)
 	agent_client_send(&c, json_pack("{s:s}", "op", "release"));
 	expect("released", 0);
 	assert_int_equal(samplers(), 0);
-	/* Who asks hears why, and nobody opens the driver. */
-	ask_sample(&c, true);
-	assert_int_equal(samplers(), 0);
+	/* Who asks hears why, and nobody opens the driver, however often: longer than the pause after a sampler's death. */
+	for (int i = 0; i < 30; i++) {
+		ask_sample(&c, true);
+		assert_int_equal(samplers(), 0);
+		poll(NULL, 0, 50);
+	}
 	json_decref(launch(1, TOKEN_A, "exit 0", 0, 100, "refused"));
 	agent_client_send(&c, json_pack("{s:s}", "op", "resume"));
 	expect("resumed", 0);
@@ -919,6 +1082,9 @@ int main(void)
 		TEST(observe_waits_for_the_launch),
 		TEST(agent_killed),
 		TEST(shim_killed),
+		TEST(record_damaged),
+		TEST(record_damaged_in_another_boot),
+		TEST(yields_but_stays_for_its_jobs),
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
 		TEST(watching_details),

@@ -847,6 +847,114 @@ static void test_retired(void **state)
 	fixture_done(&f);
 }
 
+/* A name in the file that a queue retired `age_ms` before `now_ms`. */
+static void put_retired(FILE *f, uint64_t job, int64_t ended_ms)
+{
+	fprintf(f,
+		QUEUE
+		"/%llu.1 " QUEUE
+		" {\"how\":\"exit\",\"reason\":\"none\",\"code\":0,\"by_signal\":false,"
+		"\"was_killed\":false,\"seen_by_shim\":true,\"started_boot_ms\":1,\"ended_boot_ms\":2,"
+		"\"started_wall_ms\":3,\"ended_wall_ms\":%lld,\"text\":\"\"}\n",
+		(unsigned long long)job, (long long)ended_ms);
+}
+
+static int find_retired(const struct fixture *f, uint64_t job)
+{
+	struct attempt_name n = {.queue = QUEUE, .job = job, .attempt = 1};
+	struct attempt_end end;
+	char token[ID_LEN];
+	return retired_find(f->root.retired, &n, token, &end);
+}
+
+/* Of 25,000: old ones to 14,000, young ones to 14,500, old ones again. What is young or among the newest 10,000 stays. */
+static void write_retired(const struct fixture *f, int64_t now_ms)
+{
+	char path[4096];
+	snprintf(path, sizeof(path), "%s/retired", f->root.path);
+	FILE *file = fopen(path, "we");
+	assert_non_null(file);
+	for (uint64_t i = 1; i <= 25000; i++)
+		put_retired(file, i,
+			now_ms - RETIRED_KEEP_MS + (i > 14000 && i <= 14500 ? 1000 : -1000));
+	assert_int_equal(fclose(file), 0);
+}
+
+static void test_retired_are_compacted(void **state)
+{
+	struct fixture f;
+	struct claim_spec s;
+	struct retired_index *x;
+	int64_t now_ms = clock_wall_ms();
+	struct sys_stat before, after;
+	fixture_init(&f);
+	write_retired(&f, now_ms);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	assert_int_equal(retired_count(x), 25000);
+	assert_int_equal(sys_stat_at(f.root.fd, "retired", 0, &before), 0);
+
+	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 14500);
+	assert_ptr_equal(f.root.retired, x);
+	assert_int_equal(retired_count(x), 10500);
+	assert_int_equal(find_retired(&f, 1), -ENOENT);
+	assert_int_equal(find_retired(&f, 14000), -ENOENT);
+	for (uint64_t i = 14001; i <= 14500; i++)
+		assert_int_equal(find_retired(&f, i), 0);
+	assert_int_equal(find_retired(&f, 14501), -ENOENT);
+	assert_int_equal(find_retired(&f, 15000), -ENOENT);
+	for (uint64_t i = 15001; i <= 25000; i++)
+		assert_int_equal(find_retired(&f, i), 0);
+	assert_int_equal(sys_stat_at(f.root.fd, "retired", 0, &after), 0);
+	assert_true(after.size < before.size / 2);
+
+	/* The index follows the new file: what is retired from now on is known, now and to the next agent. */
+	spec_init(&f, 30000, "true", &s);
+	must_claim(&f, &s);
+	retire(&f, &s, 3);
+	assert_int_equal(find_retired(&f, 30000), 0);
+	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 0);
+	retired_free(x);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	assert_int_equal(retired_count(x), 10501);
+	assert_int_equal(find_retired(&f, 30000), 0);
+	assert_int_equal(find_retired(&f, 20000), 0);
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
+/* Killed before the rename the file is what it was; an error leaves file and index alone. */
+static void test_compacting_is_killed(void **state)
+{
+	struct fixture f;
+	struct retired_index *x;
+	int64_t now_ms = clock_wall_ms();
+	fixture_init(&f);
+	write_retired(&f, now_ms);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	for (int kills = 0; kills < 2; kills++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			setenv("GPUSTOW_FAULT",
+				kills ? "retired.before-rename:kill"
+				      : "retired.before-rename:enospc",
+				1);
+			int code = (int)retired_compact(&f.root, now_ms, NULL);
+			_exit(code == -ENOSPC && retired_count(f.root.retired) == 25000 ? 0 : 1);
+		}
+		int status = 0;
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(
+			kills ? WIFSIGNALED(status) : WIFEXITED(status) && !WEXITSTATUS(status));
+		retired_free(x);
+		assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+		assert_int_equal(retired_count(x), 25000);
+	}
+	/* What the killed one left is in nobody's way. */
+	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 14500);
+	assert_int_equal(retired_count(x), 10500);
+	fixture_done(&f);
+}
+
 /* Half a line went in before the disk was full: it's taken out again. */
 static void test_retired_line_cut_short(void **state)
 {
@@ -1007,6 +1115,8 @@ static int run_all(void)
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_retired),
+		cmocka_unit_test(test_retired_are_compacted),
+		cmocka_unit_test(test_compacting_is_killed),
 		cmocka_unit_test(test_retired_line_cut_short),
 		cmocka_unit_test(test_sweep),
 		cmocka_unit_test(test_end_as_json),

@@ -274,6 +274,32 @@ static void board_is_gpuscheds(void **state)
 		"⊘ job 1   cancelled (exit 0, peak 0 MiB) — CMD\n");
 }
 
+/* The first of many: what isn't shown is counted, between the waiting and the done or at the end. */
+static void board_of_many(void **state)
+{
+	struct view_job jobs[] = {
+		job(5, VIEW_PENDING, "CMD"),
+		job(6, VIEW_PENDING, "CMD"),
+		ended(2, "ok", "ok", 0, "CMD"),
+	};
+	struct run_view v = view(NULL, 0, jobs, ARRAY_LEN(jobs));
+	CLEANUP(buf_done) struct buf out = {0};
+
+	(void)state;
+	v.n_pending = 12345;
+	view_board(&v, &out);
+	assert_string_equal(buf_str(&out),
+		"gpusched status @ 02:16:57 — 0 running, 12345 pending, 1 done\n"
+		"· job 5   pending — CMD\n"
+		"· job 6   pending — CMD\n"
+		"· … and 12343 more pending\n"
+		"✓ job 2   ok (exit 0, peak 0 MiB) — CMD\n");
+	buf_clear(&out);
+	v.n_jobs = 2;
+	view_board(&v, &out);
+	assert_non_null(strstr(buf_str(&out), "— CMD\n· … and 12343 more pending\n"));
+}
+
 static void boards(void **state)
 {
 	struct view_card cards[3];
@@ -543,6 +569,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(board_is_gpuscheds),
+		cmocka_unit_test(board_of_many),
 		cmocka_unit_test(boards),
 		cmocka_unit_test(panels),
 		cmocka_unit_test(texts),
