@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import agent_cost
+
 TICK = os.sysconf("SC_CLK_TCK")
 rows = []
 
@@ -285,13 +287,24 @@ def python_gpusched(top, build, program):
     told(f"{n} true, declared: Python's gpusched, wall", theirs, " s", f"gpustow: {ours:.2f} s")
 
 
+def agent(top, build, program):
+    """What a node pays for being watched: see agent_cost.py, which can also be run alone."""
+    cost = agent_cost.cost(build, 20)
+    name = f"agent, {agent_cost.CARDS} cards, {agent_cost.PROCESSES} processes, 1 sample/s"
+    at_most(f"{name}: CPU", cost["cpu_pct"], agent_cost.CPU_PCT, " %", f"besides {cost['fake_pct']:.2f} % of the library's own")
+    at_most(f"{name}: memory", cost["resident_mib"], agent_cost.RSS_MIB, " MiB", "agent and sampler, shared pages by their share")
+    report(f"{name}: samples/s", cost["pace"], None, True, "", f"of {cost['sample_kib']:.0f} KiB; static figures in each")
+    rows.append(cost["pace"] >= agent_cost.PACE)
+
+
 def hosts(top, build, program):
     """Needs root, for the lab's namespaces."""
     import once
     once.measure(build, told, at_most, report)
 
 
-ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "hosts": hosts, "gpusched": python_gpusched}
+ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "hosts": hosts, "gpusched": python_gpusched,
+       "agent": agent}
 
 
 def main():

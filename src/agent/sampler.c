@@ -44,7 +44,9 @@ struct request {
 struct answer {
 	uint32_t magic;
 	uint32_t n_cards, n_procs, n_instances;
-	bool has_details, has_old_procs;
+	bool has_details, has_old_procs, has_foreign_pids;
+	int64_t driver_us;
+	struct gpu_call slowest;
 	char driver[32], cuda[16], library[32];
 	uint64_t number, seq;
 	int64_t begun_ms, ended_ms;
@@ -217,6 +219,9 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.n_instances = s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
 		.has_details = s->more != NULL,
 		.has_old_procs = s->has_old_procs,
+		.has_foreign_pids = s->has_foreign_pids,
+		.driver_us = s->driver_us,
+		.slowest = s->slowest,
 		.number = number,
 		.seq = s->seq,
 		.begun_ms = s->begun_ms,
@@ -424,6 +429,9 @@ static void take_answer(const struct buf *in, const struct answer *a, struct gpu
 		.n_instances = a->n_instances,
 		.has_details = a->has_details,
 		.has_old_procs = a->has_old_procs,
+		.has_foreign_pids = a->has_foreign_pids,
+		.driver_us = a->driver_us,
+		.slowest = a->slowest,
 	};
 	memcpy(ret->source, a->source, sizeof(ret->source));
 	memcpy(ret->error, a->error, sizeof(ret->error));

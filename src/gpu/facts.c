@@ -289,6 +289,12 @@ static void put_names(struct facts *f, struct gpu_snapshot *s, int64_t now_ms)
 
 void facts_fill(struct facts *f, struct gpu_snapshot *s, int64_t now_ms, int64_t wall_ms)
 {
+	/* Under these numbers /proc has other processes, or none: no name is better than a stranger's. */
+	if (s->has_foreign_pids) {
+		for (uint32_t i = 0; i < s->n_procs; i++)
+			s->procs[i].uid = (uid_t)-1;
+		return;
+	}
 	for (uint32_t i = 0; i < s->n_procs; i++) {
 		struct gpu_proc_more *m = s->more != NULL ? &s->more[i] : NULL;
 		uint32_t k = 0;
