@@ -124,6 +124,11 @@ int claim_retire(struct root *r, const struct claim_retire *items, size_t n, str
 /* Removes a claim that has its retired line (claim_retire does): out of claims/ in one step, then its files. */
 void claim_remove(struct root *r, const struct attempt_name *n, const char *token);
 /*
+ * The same, but a small claim without a stop wish becomes a spare, new/spare-<i>, that the next claim_make writes over and
+ * renames. Should a power cut undo these renames, the old name is a retired one, and claim_each removes it.
+ */
+void claim_recycle(struct root *r, const struct attempt_name *n, const char *token);
+/*
  * The names of the retired ones, kept in memory (16 bytes each); tokens and ends are read from the file when asked for.
  * claim_retire adds to r->retired by itself; adding a name twice changes nothing. *r must outlive the index.
  */

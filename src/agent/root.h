@@ -35,6 +35,7 @@ struct root {
 	 * the agent's main sets "/proc/self/exe". NULL: nothing is started. Borrowed.
 	 */
 	const char *agent_exe;
+	unsigned n_spares; /* claims kept for the next ones (claim.c) */
 };
 
 void root_init(struct root *r);
