@@ -55,7 +55,7 @@ struct client {
 	int64_t watch_ms, due_ms; /* 0: does not watch */
 	bool watches_details;
 	bool may_slow; /* half the pace will do while the machine runs on battery */
-	uint64_t seen_number;	  /* of the last sample it got by watching */
+	uint64_t seen_number; /* of the last sample it got by watching */
 	enum client_release release;
 	bool release_forced;
 	int64_t release_since_ms;

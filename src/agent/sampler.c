@@ -64,7 +64,7 @@ struct sampler {
 	int64_t oldest_ms; /* when the oldest unanswered request was made */
 	int64_t started_ms;
 	int64_t killed_ms; /* 0: not killed */
-	bool is_released;  /* no child may be there */
+	bool is_released; /* no child may be there */
 	pid_t stuck[STUCK_MAX];
 	int64_t pause_ms, next_start_ms;
 };
@@ -139,7 +139,8 @@ static bool has_same_cards(const struct gpu_snapshot *a, const struct gpu_snapsh
 	bool is_same = a->n_cards == b->n_cards;
 
 	for (uint32_t i = 0; is_same && i < a->n_cards; i++)
-		is_same = strcmp(a->cards[i].uuid, b->cards[i].uuid) == 0 && a->cards[i].state == b->cards[i].state;
+		is_same = strcmp(a->cards[i].uuid, b->cards[i].uuid) == 0 &&
+			  a->cards[i].state == b->cards[i].state;
 	return is_same;
 }
 
@@ -166,12 +167,14 @@ static void keep_procs(struct eye *y, const struct gpu_snapshot *s, int64_t now_
 	y->procs_ms = now_ms;
 }
 
-static int ask_backend(struct eye *y, unsigned flags, int64_t begun_ms, struct gpu_snapshot *s, struct err *e)
+static int ask_backend(
+	struct eye *y, unsigned flags, int64_t begun_ms, struct gpu_snapshot *s, struct err *e)
 {
 	struct gpu_ask ask = {
 		.details = flags & SAMPLER_DETAILS,
 		.lets_sleep = flags & SAMPLER_MAY_SLEEP,
-		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms && begun_ms - y->procs_ms < OLD_PROCS_MS,
+		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms &&
+			     begun_ms - y->procs_ms < OLD_PROCS_MS,
 	};
 	int r = gpu_backend_ask(y->backend, &ask, s, e);
 
@@ -216,7 +219,8 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.magic = ANSWER_MAGIC,
 		.n_cards = s->n_cards < GPU_MAX ? s->n_cards : GPU_MAX,
 		.n_procs = s->n_procs < GPU_PROC_MAX ? s->n_procs : GPU_PROC_MAX,
-		.n_instances = s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
+		.n_instances =
+			s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
 		.has_details = s->more != NULL,
 		.has_old_procs = s->has_old_procs,
 		.has_foreign_pids = s->has_foreign_pids,
@@ -363,7 +367,8 @@ static void send_number(struct sampler *s)
 {
 	struct request q = {.number = s->asked, .flags = s->flags};
 
-	if (s->fd >= 0 && send(s->fd, &q, sizeof(q), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE)
+	if (s->fd >= 0 && send(s->fd, &q, sizeof(q), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+		errno == EPIPE)
 		drop_link(s);
 }
 

@@ -37,7 +37,7 @@ struct agent {
 	size_t n_clients, cap_clients;
 	uint64_t last_client;
 	bool promises_are_old; /* charges may have changed since they were published */
-	int64_t retire_at_ms;			     /* 0: nothing waits to be retired */
+	int64_t retire_at_ms; /* 0: nothing waits to be retired */
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */

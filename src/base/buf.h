@@ -13,7 +13,7 @@ struct buf {
 	size_t cap; /* bytes allocated, including the NUL */
 };
 
-void buf_done(struct buf *b);  /* frees; the struct is empty again */
+void buf_done(struct buf *b); /* frees; the struct is empty again */
 void buf_clear(struct buf *b); /* len = 0, keeps the memory */
 void buf_reserve(struct buf *b, size_t extra);
 void buf_put(struct buf *b, const void *bytes, size_t n);

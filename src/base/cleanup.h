@@ -24,17 +24,17 @@ void cleanup_closedir_p(DIR **d);
 #define CLEANUP(fn) __attribute__((cleanup(fn), unused))
 
 /* Moves an owned pointer or descriptor out of a cleaned-up variable. */
-#define TAKE_PTR(p)                                                                                \
-	({                                                                                         \
-		__typeof__(p) take_ = (p);                                                         \
-		(p) = NULL;                                                                        \
-		take_;                                                                             \
+#define TAKE_PTR(p) \
+	({ \
+		__typeof__(p) take_ = (p); \
+		(p) = NULL; \
+		take_; \
 	})
-#define TAKE_FD(fd)                                                                                \
-	({                                                                                         \
-		int take_ = (fd);                                                                  \
-		(fd) = -1;                                                                         \
-		take_;                                                                             \
+#define TAKE_FD(fd) \
+	({ \
+		int take_ = (fd); \
+		(fd) = -1; \
+		take_; \
 	})
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

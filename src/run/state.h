@@ -86,7 +86,8 @@ struct run_job {
 	char *name, *after, *gpu;
 	/* While it waits. */
 	int64_t waiting_since_ms;
-	const struct plan_decision *why; /* into run.decisions; NULL: nothing was decided since it waits */
+	const struct plan_decision
+		*why; /* into run.decisions; NULL: nothing was decided since it waits */
 	char *why_text; /* what else keeps it: a dependency, a refusal; NULL */
 	uint64_t refused_seq; /* not sent again before a sample newer than this */
 	uint32_t never_n;

@@ -897,7 +897,8 @@ static void watching_details(void **state)
 	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
 	assert_true(agent_client_hello(&d, NULL, 0, 0, 0));
 	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
-	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
+	agent_client_send(
+		&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
 	for (int i = 0; i < 4; i++) {
 		msg = agent_client_expect(&w, "sample", 0);
 		assert_int_equal(sample_decode(msg, &s, NULL), 0);
@@ -988,8 +989,8 @@ static size_t samplers(void)
 
 	assert_int_equal(proc_table_read(&table), 0);
 	for (size_t i = 0; i < table.n; i++)
-		n += table.rows[i].ppid == t.pid && !strcmp(table.rows[i].comm, "gpustow-sampler") &&
-		     table.rows[i].state != 'Z';
+		n += table.rows[i].ppid == t.pid &&
+		     !strcmp(table.rows[i].comm, "gpustow-sampler") && table.rows[i].state != 'Z';
 	proc_table_done(&table);
 	return n;
 }
