@@ -146,13 +146,13 @@ static int by_number(const void *a, const void *b)
 	return (*x)->rec->no < (*y)->rec->no ? -1 : (*x)->rec->no > (*y)->rec->no;
 }
 
-static void count_done(const struct run_job *j, struct run_view *v)
+static void count_done(const struct run_job *j, bool is_live, struct run_view *v)
 {
 	bool failed = j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED;
 
 	if (!j->result) {
 		v->n_done_before++;
-		v->n_failed_before += failed && j->lineno;
+		v->n_failed_before += failed && (j->lineno || !is_live);
 		return;
 	}
 	v->n_done++;
@@ -240,7 +240,7 @@ static void fill_jobs(struct run *r, const struct run_cluster *c, size_t max_pen
 		if (!is_done(sorted[i]))
 			continue;
 		fill_done(r, sorted[i], &m->jobs[n++], &uses);
-		count_done(sorted[i], v);
+		count_done(sorted[i], r->base != NULL, v);
 	}
 	v->jobs = m->jobs;
 	v->n_jobs = n;

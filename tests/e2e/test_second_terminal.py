@@ -58,7 +58,7 @@ def test_why(world):
     bad = world.ask("run", "why", "9", code=1)
     assert bad.err == "gpustow: job 9: there is no such job\n" and bad.out == ""
     let_go(world, r)
-    assert "job 1 (ok): it has ended" in world.ask("run", "why", "1").out
+    assert "job 1 (ok): it has ended: ok (exit 0) after " in world.ask("run", "why", "1").out
 
 
 def test_X26_W17_a_lasting_stranger_is_named_as_the_reason(world):
