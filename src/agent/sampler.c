@@ -481,28 +481,34 @@ static bool fill(struct sampler *s)
 	}
 }
 
+/*
+ * Of several answers the newest: nobody would be told again of one that was left in the buffer, and every later one would
+ * then come one too late.
+ */
 int sampler_read(struct sampler *s, int64_t now_ms, struct gpu_snapshot *ret, uint64_t *ret_number)
 {
+	struct gpu_snapshot newest = {0};
 	struct answer a;
 	ssize_t n;
-	bool is_open;
+	bool is_open, has_one = false;
 
 	if (s->fd < 0)
 		return 0;
 	is_open = fill(s);
-	n = answer_size(&s->in, &a);
-	if (n <= 0) {
-		if (n < 0 || !is_open)
-			kill_child(s, now_ms);
-		return 0;
+	while ((n = answer_size(&s->in, &a)) > 0) {
+		gpu_snapshot_done(&newest);
+		take_answer(&s->in, &a, &newest);
+		buf_drop(&s->in, (size_t)n);
+		s->answered = *ret_number = a.number;
+		s->oldest_ms = now_ms;
+		s->pause_ms = 0;
+		has_one = true;
 	}
-	take_answer(&s->in, &a, ret);
-	buf_drop(&s->in, (size_t)n);
-	s->answered = a.number;
-	s->oldest_ms = now_ms;
-	s->pause_ms = 0;
-	*ret_number = a.number;
-	return 1;
+	if (n < 0 || !is_open)
+		kill_child(s, now_ms);
+	if (has_one)
+		*ret = newest;
+	return has_one;
 }
 
 bool sampler_reaped(struct sampler *s, pid_t pid, int64_t now_ms)

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +106,40 @@ static void reap(struct sampler *s, int64_t now_ms)
 		assert_true(clock_boot_ms() < until);
 		poll(NULL, 0, 5);
 	}
+}
+
+/* Bytes that wait on the sampler's socket, once there are at least that many. */
+static int wait_bytes(struct sampler *s, int least)
+{
+	int64_t until = clock_boot_ms() + 20000;
+	int n = 0;
+
+	while (ioctl(sampler_fd(s), FIONREAD, &n) == 0 && n < least && clock_boot_ms() < until)
+		poll(NULL, 0, 5);
+	return n;
+}
+
+/* Two answers that came before anybody looked: the newest counts, and none stays behind to make the later ones late. */
+static void two_answers_at_once(void **state)
+{
+	struct sampler *s;
+	struct gpu_snapshot snap = {0};
+	uint64_t number = 0;
+	int one;
+
+	mode = TELLS;
+	s = sampler_new(fake_open);
+	assert_int_equal(sampler_ask(s, 1000), 1);
+	one = wait_bytes(s, 1);
+	assert_true(one > 0);
+	assert_int_equal(sampler_ask(s, 1000), 2);
+	assert_int_equal(wait_bytes(s, 2 * one), 2 * one);
+	assert_int_equal(sampler_read(s, 1001, &snap, &number), 1);
+	assert_int_equal(number, 2);
+	assert_false(sampler_is_asked(s));
+	gpu_snapshot_done(&snap);
+	assert_int_equal(sampler_read(s, 1002, &snap, &number), 0);
+	sampler_free(s);
 }
 
 static void whole_snapshots(void **state)
@@ -284,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(details_and_allowances),
+		cmocka_unit_test(two_answers_at_once),
 		cmocka_unit_test(whole_snapshots),
 		cmocka_unit_test(hung_driver),
 		cmocka_unit_test(dead_child),
