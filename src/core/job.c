@@ -127,46 +127,74 @@ static const char *const step_names[JOB_STEP_N] = {
 
 /* from, step, to, who, bound, held, not once a cancel is wanted, event, alert */
 const struct job_rule job_rules[] = {
-	{S(NONE), JOB_STEP_SUBMIT, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, E(SUBMITTED), ALERT_NONE},
+	{S(NONE), JOB_STEP_SUBMIT, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, E(SUBMITTED),
+		ALERT_NONE},
 
 	{S(PENDING), JOB_STEP_BIND, S(PENDING), CTRL, JOB_NO, JOB_NO, true, EVENT_NONE, ALERT_NONE},
-	{S(PENDING), JOB_STEP_UNBIND, S(PENDING), CTRL, JOB_YES, JOB_NO, false, EVENT_NONE, ALERT_NONE},
-	{S(PENDING), JOB_STEP_REFUSED, S(PENDING), CTRL, JOB_NO, JOB_NO, false, E(FAILED), ALERT_LAUNCH_FAILED},
-	{S(PENDING), JOB_STEP_START, S(RUNNING), CTRL, JOB_YES, JOB_NO, false, E(STARTED), ALERT_NONE},
+	{S(PENDING), JOB_STEP_UNBIND, S(PENDING), CTRL, JOB_YES, JOB_NO, false, EVENT_NONE,
+		ALERT_NONE},
+	{S(PENDING), JOB_STEP_REFUSED, S(PENDING), CTRL, JOB_NO, JOB_NO, false, E(FAILED),
+		ALERT_LAUNCH_FAILED},
+	{S(PENDING), JOB_STEP_START, S(RUNNING), CTRL, JOB_YES, JOB_NO, false, E(STARTED),
+		ALERT_NONE},
 	/* An end seen before any start makes both steps at once. */
-	{S(PENDING), JOB_STEP_COMPLETE, S(COMPLETED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED), ALERT_NONE},
-	{S(PENDING), JOB_STEP_FAIL, S(FAILED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED), ALERT_JOB_FAILED},
-	{S(PENDING), JOB_STEP_TIMEOUT, S(TIMEOUT), CTRL, JOB_YES, JOB_NO, false, E(TIMEOUT), ALERT_JOB_TIMEOUT},
-	{S(PENDING), JOB_STEP_STOP, S(CANCELLED), CTRL, JOB_YES, JOB_NO, false, E(CANCELLED), ALERT_NONE},
+	{S(PENDING), JOB_STEP_COMPLETE, S(COMPLETED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED),
+		ALERT_NONE},
+	{S(PENDING), JOB_STEP_FAIL, S(FAILED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED),
+		ALERT_JOB_FAILED},
+	{S(PENDING), JOB_STEP_TIMEOUT, S(TIMEOUT), CTRL, JOB_YES, JOB_NO, false, E(TIMEOUT),
+		ALERT_JOB_TIMEOUT},
+	{S(PENDING), JOB_STEP_STOP, S(CANCELLED), CTRL, JOB_YES, JOB_NO, false, E(CANCELLED),
+		ALERT_NONE},
 	{S(PENDING), JOB_STEP_LOSE, S(LOST), CTRL, JOB_YES, JOB_NO, false, E(LOST), ALERT_JOB_LOST},
-	{S(PENDING), JOB_STEP_RETRY, S(PENDING), CTRL, JOB_YES, JOB_NO, true, E(REQUEUED), ALERT_JOB_RETRIED},
+	{S(PENDING), JOB_STEP_RETRY, S(PENDING), CTRL, JOB_YES, JOB_NO, true, E(REQUEUED),
+		ALERT_JOB_RETRIED},
 	{S(PENDING), JOB_STEP_UNSCHEDULABLE, S(FAILED), CTRL, JOB_NO, JOB_EITHER, false, E(FAILED),
 		ALERT_JOB_UNSCHEDULABLE},
 	{S(PENDING), JOB_STEP_DEPENDENCY, S(FAILED), CTRL, JOB_NO, JOB_EITHER, false, E(FAILED),
 		ALERT_DEPENDENCY_FAILED},
-	{S(PENDING), JOB_STEP_HOLD, S(PENDING), CTRL, JOB_NO, JOB_EITHER, false, E(HELD), ALERT_DEPENDENCY_FAILED},
-	{S(PENDING), JOB_STEP_UNHOLD, S(PENDING), CTRL, JOB_NO, JOB_YES, false, E(UNHELD), ALERT_NONE},
-	{S(PENDING), JOB_STEP_RELEASE, S(PENDING), ANYONE, JOB_NO, JOB_YES, false, E(RELEASED), ALERT_NONE},
-	{S(PENDING), JOB_STEP_CANCEL, S(CANCELLED), ANYONE, JOB_NO, JOB_EITHER, false, E(CANCELLED), ALERT_NONE},
-	{S(PENDING), JOB_STEP_WANT_CANCEL, S(PENDING), ANYONE, JOB_YES, JOB_EITHER, false, EVENT_NONE, ALERT_NONE},
-	{S(PENDING), JOB_STEP_EDIT_NEEDS, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, E(DEPENDENCIES), ALERT_NONE},
-	{S(PENDING), JOB_STEP_EDIT_PRIORITY, S(PENDING), ANYONE, JOB_EITHER, JOB_EITHER, false, E(PRIORITY),
+	{S(PENDING), JOB_STEP_HOLD, S(PENDING), CTRL, JOB_NO, JOB_EITHER, false, E(HELD),
+		ALERT_DEPENDENCY_FAILED},
+	{S(PENDING), JOB_STEP_UNHOLD, S(PENDING), CTRL, JOB_NO, JOB_YES, false, E(UNHELD),
 		ALERT_NONE},
-	{S(PENDING), JOB_STEP_EDIT_VRAM, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, EVENT_NONE, ALERT_NONE},
+	{S(PENDING), JOB_STEP_RELEASE, S(PENDING), ANYONE, JOB_NO, JOB_YES, false, E(RELEASED),
+		ALERT_NONE},
+	{S(PENDING), JOB_STEP_CANCEL, S(CANCELLED), ANYONE, JOB_NO, JOB_EITHER, false, E(CANCELLED),
+		ALERT_NONE},
+	{S(PENDING), JOB_STEP_WANT_CANCEL, S(PENDING), ANYONE, JOB_YES, JOB_EITHER, false,
+		EVENT_NONE, ALERT_NONE},
+	{S(PENDING), JOB_STEP_EDIT_NEEDS, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false,
+		E(DEPENDENCIES), ALERT_NONE},
+	{S(PENDING), JOB_STEP_EDIT_PRIORITY, S(PENDING), ANYONE, JOB_EITHER, JOB_EITHER, false,
+		E(PRIORITY), ALERT_NONE},
+	{S(PENDING), JOB_STEP_EDIT_VRAM, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, EVENT_NONE,
+		ALERT_NONE},
 
-	{S(RUNNING), JOB_STEP_COMPLETE, S(COMPLETED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED), ALERT_NONE},
-	{S(RUNNING), JOB_STEP_FAIL, S(FAILED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED), ALERT_JOB_FAILED},
-	{S(RUNNING), JOB_STEP_TIMEOUT, S(TIMEOUT), CTRL, JOB_YES, JOB_NO, false, E(TIMEOUT), ALERT_JOB_TIMEOUT},
-	{S(RUNNING), JOB_STEP_STOP, S(CANCELLED), CTRL, JOB_YES, JOB_NO, false, E(CANCELLED), ALERT_NONE},
+	{S(RUNNING), JOB_STEP_COMPLETE, S(COMPLETED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED),
+		ALERT_NONE},
+	{S(RUNNING), JOB_STEP_FAIL, S(FAILED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED),
+		ALERT_JOB_FAILED},
+	{S(RUNNING), JOB_STEP_TIMEOUT, S(TIMEOUT), CTRL, JOB_YES, JOB_NO, false, E(TIMEOUT),
+		ALERT_JOB_TIMEOUT},
+	{S(RUNNING), JOB_STEP_STOP, S(CANCELLED), CTRL, JOB_YES, JOB_NO, false, E(CANCELLED),
+		ALERT_NONE},
 	{S(RUNNING), JOB_STEP_LOSE, S(LOST), CTRL, JOB_YES, JOB_NO, false, E(LOST), ALERT_JOB_LOST},
-	{S(RUNNING), JOB_STEP_RETRY, S(PENDING), CTRL, JOB_YES, JOB_NO, true, E(REQUEUED), ALERT_JOB_RETRIED},
-	{S(RUNNING), JOB_STEP_WANT_CANCEL, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false, EVENT_NONE, ALERT_NONE},
-	{S(RUNNING), JOB_STEP_EDIT_NEEDS, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false, E(DEPENDENCIES), ALERT_NONE},
-	{S(RUNNING), JOB_STEP_EDIT_PRIORITY, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false, E(PRIORITY), ALERT_NONE},
+	{S(RUNNING), JOB_STEP_RETRY, S(PENDING), CTRL, JOB_YES, JOB_NO, true, E(REQUEUED),
+		ALERT_JOB_RETRIED},
+	{S(RUNNING), JOB_STEP_WANT_CANCEL, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false,
+		EVENT_NONE, ALERT_NONE},
+	{S(RUNNING), JOB_STEP_EDIT_NEEDS, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false,
+		E(DEPENDENCIES), ALERT_NONE},
+	{S(RUNNING), JOB_STEP_EDIT_PRIORITY, S(RUNNING), ANYONE, JOB_YES, JOB_EITHER, false,
+		E(PRIORITY), ALERT_NONE},
 
-#define TERMINAL(x)                                                                                \
-	{S(x), JOB_STEP_REQUEUE, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, E(REQUEUED), ALERT_NONE}, \
-		{S(x), JOB_STEP_PURGE, S(NONE), ANYONE, JOB_NO, JOB_EITHER, false, EVENT_NONE, ALERT_NONE}
+#define TERMINAL(x) \
+	{S(x), JOB_STEP_REQUEUE, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, E(REQUEUED), \
+		ALERT_NONE}, \
+	{ \
+		S(x), JOB_STEP_PURGE, S(NONE), ANYONE, JOB_NO, JOB_EITHER, false, EVENT_NONE, \
+			ALERT_NONE \
+	}
 	TERMINAL(COMPLETED),
 	TERMINAL(FAILED),
 	TERMINAL(CANCELLED),
@@ -189,19 +217,19 @@ static int find_name(const char *const *names, size_t n, const char *s)
 	return -EINVAL;
 }
 
-#define WORDS(type, prefix, names)                                                                 \
-	const char *prefix##_name(enum type v)                                                     \
-	{                                                                                          \
-		return name_at(names, ARRAY_LEN(names), (size_t)v);                                \
-	}                                                                                          \
-	int prefix##_from_name(const char *s, enum type *ret)                                      \
-	{                                                                                          \
-		int i = find_name(names, ARRAY_LEN(names), s);                                     \
-                                                                                                   \
-		if (i < 0)                                                                         \
-			return i;                                                                  \
-		*ret = (enum type)i;                                                               \
-		return 0;                                                                          \
+#define WORDS(type, prefix, names) \
+	const char *prefix##_name(enum type v) \
+	{ \
+		return name_at(names, ARRAY_LEN(names), (size_t)v); \
+	} \
+	int prefix##_from_name(const char *s, enum type *ret) \
+	{ \
+		int i = find_name(names, ARRAY_LEN(names), s); \
+\
+		if (i < 0) \
+			return i; \
+		*ret = (enum type)i; \
+		return 0; \
 	}
 
 WORDS(job_state, job_state, state_names)
@@ -308,8 +336,9 @@ static bool is_met(enum job_when when, bool is)
 static const char *objection(const struct job *j, const struct job_rule *r)
 {
 	if (!is_met(r->bound, j->is_bound))
-		return j->is_bound ? "an attempt of it is on its way to a node; wait for it, or cancel it"
-				   : "no attempt of it is in flight";
+		return j->is_bound
+			       ? "an attempt of it is on its way to a node; wait for it, or cancel it"
+			       : "no attempt of it is in flight";
 	if (!is_met(r->held, job_is_held(j)))
 		return job_is_held(j) ? "it's held; `gpustow job release` lets it go"
 				      : "it isn't held";

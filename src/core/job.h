@@ -37,8 +37,8 @@ enum job_state {
 	JOB_STATE_LOST,
 	JOB_STATE_N,
 };
-#define JOB_STATES_TERMINAL                                                                        \
-	(1u << JOB_STATE_COMPLETED | 1u << JOB_STATE_FAILED | 1u << JOB_STATE_CANCELLED |          \
+#define JOB_STATES_TERMINAL \
+	(1u << JOB_STATE_COMPLETED | 1u << JOB_STATE_FAILED | 1u << JOB_STATE_CANCELLED | \
 		1u << JOB_STATE_TIMEOUT | 1u << JOB_STATE_LOST)
 #define JOB_STATES_ACTIVE (1u << JOB_STATE_PENDING | 1u << JOB_STATE_RUNNING)
 
@@ -112,7 +112,7 @@ const char *job_cause_name(enum job_cause c);
 const char *event_kind_name(enum event_kind k);
 const char *alert_kind_name(enum alert_kind k);
 const char *alert_severity_name(enum alert_severity s);
-const char *vram_source_name(enum vram_source s);     /* "none", "declared", ... */
+const char *vram_source_name(enum vram_source s); /* "none", "declared", ... */
 const char *on_dependency_name(enum on_dependency d); /* "hold", "fail", "run" */
 int job_state_from_name(const char *s, enum job_state *ret);
 int job_cause_from_name(const char *s, enum job_cause *ret);
@@ -155,20 +155,20 @@ struct job {
 	enum job_state state;
 	/* What was asked for. */
 	char *name, *command, *workdir, *submitter;
-	char *env;  /* a JSON object */
+	char *env; /* a JSON object */
 	char *tags; /* a JSON array of strings */
-	char *key;  /* submit --key: unique in a store */
+	char *key; /* submit --key: unique in a store */
 	int64_t priority, gpus;
 	int64_t vram_mib; /* -1: undeclared, a wholly idle card; 0 reserves nothing */
 	enum vram_source vram_source;
 	char *node_constraint, *gpu_constraint, *gpu_model;
 	int64_t min_total_mib, cpus, mem_mib; /* 0: none */
 	bool exclusive, idle, nvlink, login;
-	int64_t max_runtime_ms;		  /* 0: no limit */
-	int64_t grace_ms;		  /* -1: the queue's setting */
-	int64_t lead_signal, lead_ms;	  /* --signal; 0: none */
+	int64_t max_runtime_ms; /* 0: no limit */
+	int64_t grace_ms; /* -1: the queue's setting */
+	int64_t lead_signal, lead_ms; /* --signal; 0: none */
 	int64_t max_retries, oom_retries; /* oom_retries -1: the queue's setting */
-	int64_t retry_on;		  /* bit i: enum job_cause i; 0: the queue's rule */
+	int64_t retry_on; /* bit i: enum job_cause i; 0: the queue's rule */
 	enum on_dependency on_dependency;
 	int64_t *after, *after_any; /* job ids: success, any end; ascending */
 	size_t n_after, n_after_any;
@@ -176,11 +176,11 @@ struct job {
 	int64_t lane_seq;
 	/* Where it is. */
 	int64_t created_ms, updated_ms, started_ms, finished_ms; /* 0: not yet */
-	int64_t elapsed_ms;					 /* -1 unknown; of the last attempt */
-	int64_t attempt;      /* number of the last one bound, never used for another; 0: none yet */
+	int64_t elapsed_ms; /* -1 unknown; of the last attempt */
+	int64_t attempt; /* number of the last one bound, never used for another; 0: none yet */
 	int64_t attempt_base; /* that number at the last requeue: people see attempt - attempt_base */
-	int64_t n_oom;	      /* OOM retries since then */
-	bool is_bound;	      /* an attempt is in flight: pending and bound, or running */
+	int64_t n_oom; /* OOM retries since then */
+	bool is_bound; /* an attempt is in flight: pending and bound, or running */
 	struct job_bind bind; /* of the attempt in flight, of a terminal job the last one */
 	int64_t pid, start_ticks; /* 0 unknown */
 	char *run_dir;
@@ -212,8 +212,8 @@ static inline int64_t job_attempt_count(const struct job *j)
 /* What can happen to a job. */
 enum job_step {
 	JOB_STEP_SUBMIT,
-	JOB_STEP_BIND,	  /* an attempt is about to be launched */
-	JOB_STEP_UNBIND,  /* a node said for certain that it never started */
+	JOB_STEP_BIND, /* an attempt is about to be launched */
+	JOB_STEP_UNBIND, /* a node said for certain that it never started */
 	JOB_STEP_REFUSED, /* a launch was refused or can't be made: only a word about it */
 	JOB_STEP_START,
 	JOB_STEP_COMPLETE,
@@ -221,11 +221,11 @@ enum job_step {
 	JOB_STEP_TIMEOUT,
 	JOB_STEP_STOP, /* it ended because a cancel was wanted */
 	JOB_STEP_LOSE,
-	JOB_STEP_RETRY,		/* the attempt ended badly, another one is allowed */
+	JOB_STEP_RETRY, /* the attempt ended badly, another one is allowed */
 	JOB_STEP_UNSCHEDULABLE, /* fails without ever having been bound */
-	JOB_STEP_DEPENDENCY,	/* fails because a prerequisite did */
+	JOB_STEP_DEPENDENCY, /* fails because a prerequisite did */
 	JOB_STEP_HOLD,
-	JOB_STEP_UNHOLD,  /* the cause has gone */
+	JOB_STEP_UNHOLD, /* the cause has gone */
 	JOB_STEP_RELEASE, /* a person said so */
 	JOB_STEP_CANCEL,
 	JOB_STEP_WANT_CANCEL, /* of an attempt in flight: wanted, never taken back */
@@ -248,7 +248,7 @@ struct job_rule {
 	enum job_who who;
 	enum job_when bound, held;
 	bool not_when_cancelled; /* refused once a cancel is wanted */
-	enum event_kind event;	 /* what it records; EVENT_NONE: the row itself is enough */
+	enum event_kind event; /* what it records; EVENT_NONE: the row itself is enough */
 	enum alert_kind alert;
 };
 extern const struct job_rule job_rules[];
