@@ -23,11 +23,10 @@ int store_node_put(struct store *s, const struct store_node *n, struct err *e)
 		" hostname = ?2, port = ?3, username = ?4, state = ?5, last_error = ?6, root_id = ?7, machine_key = ?8,"
 		" boot_id = ?9, last_seen_ms = ?10, probed_ms = ?11, sort_order = ?12, observed_incarnation = ?13,"
 		" inventory = ?14",
-		"ttztttttt"
-		"zziit",
-		n->name, n->hostname, n->port, n->username, n->state ? n->state : "unknown",
-		n->last_error, n->root_id, n->machine_key, n->boot_id, n->last_seen_ms,
-		n->probed_ms, n->sort_order, n->observed_incarnation, n->inventory);
+		"ttzttttttzziit", n->name, n->hostname, n->port, n->username,
+		n->state ? n->state : "unknown", n->last_error, n->root_id, n->machine_key,
+		n->boot_id, n->last_seen_ms, n->probed_ms, n->sort_order, n->observed_incarnation,
+		n->inventory);
 	return r < 0 ? r : 0;
 }
 

@@ -89,8 +89,13 @@ extern const struct schema_step schema_steps[STORE_VERSION];
 int schema_apply(struct store *s, const struct schema_step *steps, int from, int n, struct err *e);
 int schema_version(struct store *s, int *ret, struct err *e);
 
-/* store.c */
+/* open.c */
 int store_connect(struct store *s, int flags, struct err *e);
+void store_disconnect(struct store *s);
+
+/* store.c */
+#define STORE_READ_WAIT_MS \
+	5000 /* a reader, for a writer without a log and for recovery after a crash */
 int store_need_txn(const struct store *s, struct err *e);
 int store_move_on(struct store *s, struct err *e); /* a new incarnation, inside a transaction */
 int meta_put(struct store *s, const char *key, const char *value, struct err *e);
