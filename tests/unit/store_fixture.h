@@ -23,11 +23,11 @@ struct bed {
 
 /* For the last call that a test expects to succeed: prints the sentence before it fails. */
 static struct err why;
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		int ok_ = (call);                                                                  \
-		if (ok_ < 0)                                                                       \
-			fail_msg("%s:%d: %s = %d: %s", __FILE__, __LINE__, #call, ok_, why.text);  \
+#define OK(call) \
+	do { \
+		int ok_ = (call); \
+		if (ok_ < 0) \
+			fail_msg("%s:%d: %s = %d: %s", __FILE__, __LINE__, #call, ok_, why.text); \
 	} while (0)
 
 static inline int open_as(const char *path, enum store_mode mode, struct store **ret)
@@ -42,7 +42,8 @@ static inline int bed_make(void **state)
 	struct bed *b = xcalloc(1, sizeof(*b));
 	const char *tmp = getenv("TMPDIR");
 
-	snprintf(b->dir, sizeof(b->dir), "%.30s/store-XXXXXX", tmp && strlen(tmp) < 30 ? tmp : "/tmp");
+	snprintf(b->dir, sizeof(b->dir), "%.30s/store-XXXXXX",
+		tmp && strlen(tmp) < 30 ? tmp : "/tmp");
 	if (!mkdtemp(b->dir))
 		return -1;
 	snprintf(b->path, sizeof(b->path), "%s/queue.db", b->dir);
@@ -120,10 +121,16 @@ static inline int64_t bind_job(struct store *s, int64_t id)
 	return attempt;
 }
 
-static inline int try_settle(struct store *s, int64_t id, int64_t attempt, enum job_step step, enum job_cause cause)
+static inline int try_settle(
+	struct store *s, int64_t id, int64_t attempt, enum job_step step, enum job_cause cause)
 {
-	struct store_end end = {.step = step, .cause = cause, .has_exit_code = true, .vram_mib = -1,
-		.elapsed_ms = 5, .peak_mib = -1, .exit_code = step == JOB_STEP_COMPLETE ? 0 : 3};
+	struct store_end end = {.step = step,
+		.cause = cause,
+		.has_exit_code = true,
+		.vram_mib = -1,
+		.elapsed_ms = 5,
+		.peak_mib = -1,
+		.exit_code = step == JOB_STEP_COMPLETE ? 0 : 3};
 
 	return store_settle(s, id, attempt, &end, &why);
 }

@@ -64,17 +64,28 @@ static const char *expected(enum job_state from, enum job_step step)
 		enum job_step step;
 		const char *from, *to; /* letters: - p r c f x t l */
 	} rows[] = {
-		{JOB_STEP_SUBMIT, "-", "p"},	      {JOB_STEP_BIND, "p", "p"},
-		{JOB_STEP_UNBIND, "p", "p"},	      {JOB_STEP_REFUSED, "p", "p"},
-		{JOB_STEP_START, "p", "r"},	      {JOB_STEP_COMPLETE, "pr", "c"},
-		{JOB_STEP_FAIL, "pr", "f"},	      {JOB_STEP_TIMEOUT, "pr", "t"},
-		{JOB_STEP_STOP, "pr", "x"},	      {JOB_STEP_LOSE, "pr", "l"},
-		{JOB_STEP_RETRY, "pr", "p"},	      {JOB_STEP_UNSCHEDULABLE, "p", "f"},
-		{JOB_STEP_DEPENDENCY, "p", "f"},      {JOB_STEP_HOLD, "p", "p"},
-		{JOB_STEP_UNHOLD, "p", "p"},	      {JOB_STEP_RELEASE, "p", "p"},
-		{JOB_STEP_CANCEL, "p", "x"},	      {JOB_STEP_WANT_CANCEL, "pr", "="},
-		{JOB_STEP_REQUEUE, "cfxtl", "p"},     {JOB_STEP_EDIT_NEEDS, "pr", "="},
-		{JOB_STEP_EDIT_PRIORITY, "pr", "="},  {JOB_STEP_EDIT_VRAM, "p", "p"},
+		{JOB_STEP_SUBMIT, "-", "p"},
+		{JOB_STEP_BIND, "p", "p"},
+		{JOB_STEP_UNBIND, "p", "p"},
+		{JOB_STEP_REFUSED, "p", "p"},
+		{JOB_STEP_START, "p", "r"},
+		{JOB_STEP_COMPLETE, "pr", "c"},
+		{JOB_STEP_FAIL, "pr", "f"},
+		{JOB_STEP_TIMEOUT, "pr", "t"},
+		{JOB_STEP_STOP, "pr", "x"},
+		{JOB_STEP_LOSE, "pr", "l"},
+		{JOB_STEP_RETRY, "pr", "p"},
+		{JOB_STEP_UNSCHEDULABLE, "p", "f"},
+		{JOB_STEP_DEPENDENCY, "p", "f"},
+		{JOB_STEP_HOLD, "p", "p"},
+		{JOB_STEP_UNHOLD, "p", "p"},
+		{JOB_STEP_RELEASE, "p", "p"},
+		{JOB_STEP_CANCEL, "p", "x"},
+		{JOB_STEP_WANT_CANCEL, "pr", "="},
+		{JOB_STEP_REQUEUE, "cfxtl", "p"},
+		{JOB_STEP_EDIT_NEEDS, "pr", "="},
+		{JOB_STEP_EDIT_PRIORITY, "pr", "="},
+		{JOB_STEP_EDIT_VRAM, "p", "p"},
 		{JOB_STEP_PURGE, "cfxtl", "-"},
 	};
 	static const char letters[] = "-prcfxtl";
@@ -97,18 +108,24 @@ static void test_every_transition(void **state)
 	for (int from = 0; from < JOB_STATE_N; from++) {
 		for (int step = 0; step < JOB_STEP_N; step++) {
 			for (int bits = 0; bits < 16; bits++) {
-				struct job j = {.id = 7, .state = (enum job_state)from, .is_bound = bits & 1,
-					.held_reason = bits & 2 ? (char *)"x" : NULL, .cancel_ms = bits & 4 ? 5 : 0};
+				struct job j = {.id = 7,
+					.state = (enum job_state)from,
+					.is_bound = bits & 1,
+					.held_reason = bits & 2 ? (char *)"x" : NULL,
+					.cancel_ms = bits & 4 ? 5 : 0};
 				bool controller = bits & 8, inflight, waiting, may;
 				const char *to = expected(j.state, (enum job_step)step);
 				struct err e = {0};
-				const struct job_rule *r = job_can(&j, (enum job_step)step, controller, &e);
+				const struct job_rule *r =
+					job_can(&j, (enum job_step)step, controller, &e);
 
-				inflight = (step >= JOB_STEP_START && step <= JOB_STEP_RETRY) || step == JOB_STEP_UNBIND;
+				inflight = (step >= JOB_STEP_START && step <= JOB_STEP_RETRY) ||
+					   step == JOB_STEP_UNBIND;
 				waiting = step == JOB_STEP_BIND || step == JOB_STEP_REFUSED ||
-					  (step >= JOB_STEP_UNSCHEDULABLE && step <= JOB_STEP_CANCEL) ||
-					  step == JOB_STEP_EDIT_VRAM || step == JOB_STEP_REQUEUE || step == JOB_STEP_PURGE ||
-					  step == JOB_STEP_SUBMIT;
+					  (step >= JOB_STEP_UNSCHEDULABLE &&
+						  step <= JOB_STEP_CANCEL) ||
+					  step == JOB_STEP_EDIT_VRAM || step == JOB_STEP_REQUEUE ||
+					  step == JOB_STEP_PURGE || step == JOB_STEP_SUBMIT;
 				may = to != NULL;
 				if (inflight || step == JOB_STEP_WANT_CANCEL)
 					may = may && j.is_bound;
@@ -122,8 +139,8 @@ static void test_every_transition(void **state)
 					may = may && !job_is_held(&j) && controller;
 				if (step == JOB_STEP_UNHOLD || step == JOB_STEP_RELEASE)
 					may = may && job_is_held(&j);
-				if (step == JOB_STEP_UNSCHEDULABLE || step == JOB_STEP_DEPENDENCY || step == JOB_STEP_HOLD ||
-					step == JOB_STEP_UNHOLD)
+				if (step == JOB_STEP_UNSCHEDULABLE || step == JOB_STEP_DEPENDENCY ||
+					step == JOB_STEP_HOLD || step == JOB_STEP_UNHOLD)
 					may = may && controller;
 				if (step == JOB_STEP_BIND || step == JOB_STEP_RETRY)
 					may = may && !j.cancel_ms;
@@ -135,7 +152,8 @@ static void test_every_transition(void **state)
 					continue;
 				}
 				allowed++;
-				assert_int_equal(*to == '=' ? to_letter[from] : *to, to_letter[r->to]);
+				assert_int_equal(
+					*to == '=' ? to_letter[from] : *to, to_letter[r->to]);
 			}
 		}
 	}

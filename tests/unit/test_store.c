@@ -100,7 +100,9 @@ static void test_retry_requeue_and_history(void **state)
 		begin(b);
 		assert_int_equal(bind_job(b->s, id), i);
 		OK(try_start(b->s, id, i));
-		assert_int_equal(try_settle(b->s, id, i, i < 3 ? JOB_STEP_RETRY : JOB_STEP_LOSE, JOB_CAUSE_VANISHED), 0);
+		assert_int_equal(try_settle(b->s, id, i, i < 3 ? JOB_STEP_RETRY : JOB_STEP_LOSE,
+					 JOB_CAUSE_VANISHED),
+			0);
 		commit(b);
 	}
 	OK(store_begin(b->s, NULL, &why));
@@ -202,8 +204,13 @@ static void test_a_bad_end_has_a_cause_that_fits(void **state)
 	assert_int_equal(try_settle(b->s, id, 2, JOB_STEP_FAIL, JOB_CAUSE_SIGNAL), -ESTALE);
 	assert_int_equal(try_settle(b->s, 99, 1, JOB_STEP_FAIL, JOB_CAUSE_SIGNAL), -ENOENT);
 	/* An end whose start nobody saw makes both steps. */
-	struct store_end end = {.step = JOB_STEP_TIMEOUT, .cause = JOB_CAUSE_TIMEOUT, .started_ms = 1000,
-		.finished_ms = 5000, .elapsed_ms = 4000, .vram_mib = -1, .peak_mib = 77};
+	struct store_end end = {.step = JOB_STEP_TIMEOUT,
+		.cause = JOB_CAUSE_TIMEOUT,
+		.started_ms = 1000,
+		.finished_ms = 5000,
+		.elapsed_ms = 4000,
+		.vram_mib = -1,
+		.peak_mib = 77};
 	OK(store_settle(b->s, id, 1, &end, &why));
 	commit(b);
 	struct store_events l;
@@ -549,7 +556,8 @@ static void test_what_is_seen_of_an_attempt(void **state)
 {
 	struct bed *b = *state;
 	int64_t id = submit(b, "x");
-	struct store_seen seen = {.heartbeat_ms = 5000, .gpu_mem_mib = 100, .peak_mib = 300, .progress = "epoch 1"};
+	struct store_seen seen = {
+		.heartbeat_ms = 5000, .gpu_mem_mib = 100, .peak_mib = 300, .progress = "epoch 1"};
 	struct job j;
 
 	begin(b);
@@ -571,8 +579,13 @@ static void test_what_is_seen_of_an_attempt(void **state)
 static void test_nodes_keep_what_people_said(void **state)
 {
 	struct bed *b = *state;
-	struct store_node n = {.name = (char *)"n1", .hostname = (char *)"h", .port = 22, .state = (char *)"up",
-		.inventory = (char *)"[]", .sort_order = 2, .observed_incarnation = 1};
+	struct store_node n = {.name = (char *)"n1",
+		.hostname = (char *)"h",
+		.port = 22,
+		.state = (char *)"up",
+		.inventory = (char *)"[]",
+		.sort_order = 2,
+		.observed_incarnation = 1};
 	struct store_nodes l;
 	int64_t id = submit(b, "x");
 
