@@ -92,9 +92,21 @@ static void put_where(struct buf *b, const struct store_question *q)
 		buf_printf(b, " AND j.id > %" PRId64, q->behind_id);
 }
 
+/* Without statistics SQLite takes the index on the state for these, and then sorts or looks at all that wait. */
+static const char *pick_index(const struct store_question *q)
+{
+	if (q->ids)
+		return NULL;
+	if (q->order == STORE_BY_TURN)
+		return "jobs_turn";
+	if (q->bound || q->cancelling)
+		return "jobs_bound";
+	return q->held ? "jobs_held" : NULL;
+}
+
 static void put_question(struct buf *b, const struct store_question *q)
 {
-	row_put_select(b, q->command_max);
+	row_put_select(b, q->command_max, pick_index(q));
 	put_where(b, q);
 	if (q->order == STORE_BY_TURN)
 		buf_puts(b, " ORDER BY j.priority DESC, j.id");
@@ -208,7 +220,7 @@ int store_counts(struct store *s, struct store_counts *ret, struct err *e)
 	r = count_states(s, &c, e);
 	if (r >= 0)
 		r = db_int(s, &c.held, e,
-			"SELECT count(*) FROM jobs WHERE state = 'pending' AND held_reason IS NOT NULL",
+			"SELECT count(*) FROM jobs INDEXED BY jobs_held WHERE state = 'pending' AND held_reason IS NOT NULL",
 			"");
 	if (r >= 0)
 		r = db_int(s, &c.cancelling, e,

@@ -94,12 +94,13 @@ static const struct column {
 };
 
 /* Behind the columns: the attempt in flight, or the last one of a job that has ended. */
+#define PLACE \
+	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir"
 #define JOIN \
-	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir" \
-	" FROM jobs j LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
+	" LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
 	" AND (j.is_bound = 1 OR j.state <> 'pending')"
 
-void row_put_select(struct buf *b, size_t command_max)
+void row_put_select(struct buf *b, size_t command_max, const char *index)
 {
 	buf_puts(b, "SELECT j.id");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
@@ -108,6 +109,9 @@ void row_put_select(struct buf *b, size_t command_max)
 		else
 			buf_printf(b, ", j.%s", columns[i].name);
 	}
+	buf_puts(b, PLACE " FROM jobs j");
+	if (index)
+		buf_printf(b, " INDEXED BY %s", index);
 	buf_puts(b, JOIN);
 }
 
@@ -139,10 +143,10 @@ void row_init(struct store *s)
 {
 	struct buf b = {0};
 
-	row_put_select(&b, 0);
+	row_put_select(&b, 0, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_job = buf_take(&b);
-	row_put_select(&b, 200);
+	row_put_select(&b, 200, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_brief = buf_take(&b);
 	s->sql_insert = insert_text(false);
