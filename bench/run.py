@@ -1,6 +1,7 @@
 """
 Side-by-side measurements: python3 bench/run.py BUILD_DIR [NAME...], a release build. Everything that is compared is
-measured in the same run, in turn, on the same file system, and the median of the rounds counts.
+measured in the same run, in turn, on the same file system. What is compared is compared within each round, every other
+round in the opposite order, and the median of the rounds' ratios counts: a load that comes and goes falls on both sides.
 """
 import json
 import os
@@ -12,6 +13,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import agent_cost
 
 TICK = os.sysconf("SC_CLK_TCK")
 rows = []
@@ -125,31 +128,64 @@ def through_yardstick(top, build, n):
     return wall
 
 
+def sync_ms(top):
+    """What durability costs here and now: 512 bytes overwritten in place, and a file made in a new directory, each synced."""
+    path = Path(tempfile.mkdtemp(prefix="sync-", dir=top))
+    place, made = [], []
+    fd = os.open(path / "place", os.O_RDWR | os.O_CREAT, 0o600)
+    os.pwrite(fd, bytes(1024), 0)
+    os.fsync(fd)
+    for i in range(30):
+        began = time.monotonic()
+        os.pwrite(fd, bytes(512), 512 * (i % 2))
+        os.fdatasync(fd)
+        place.append(time.monotonic() - began)
+        began = time.monotonic()
+        new = os.open(path / str(i), os.O_RDWR | os.O_CREAT, 0o600)
+        os.write(new, bytes(512))
+        os.fsync(new)
+        made.append(time.monotonic() - began)
+        os.close(new)
+    os.close(fd)
+    shutil.rmtree(path)
+    return statistics.median(place) * 1000, statistics.median(made) * 1000
+
+
+def a_round(top, build, program, kinds, is_reversed):
+    """Everything once: wall of each, and the CPU that gpustow used."""
+    n = len(next(iter(kinds.values())))
+    ways = {"xargs": lambda: (through_xargs(n), None), "yardstick": lambda: (through_yardstick(top, build, n), None),
+            **{kind: lambda lines=lines: through_gpustow(top, program, lines) for kind, lines in kinds.items()}}
+    done = {name: ways[name]() for name in (reversed(ways) if is_reversed else ways)}
+    return {name: wall for name, (wall, _) in done.items()}, {name: done[name][1] for name in kinds}
+
+
 def jobs(top, build, program):
-    for n, rounds in ((200, 7), (2000, 3)):
+    print("xargs: xargs -P4 sh -c true. yardstick: for each job a directory with spec and state staged, three syncs, a rename and "
+          "the sync of\nits parent; a forked shim, a session, sh -c true; the end written in place, one sync; four at once; "
+          "no binds, no journal, no samples")
+    for n, rounds in ((200, 9), (2000, 3)):
         kinds = {"declared 1G": [f"[vram=1G] true # {i}" for i in range(n)],
                  "undeclared": [f"true # {i}" for i in range(n)]}
-        wall = {name: [] for name in (*kinds, "xargs", "yardstick")}
-        cpu = {name: [] for name in kinds}
-        for _ in range(rounds):
-            wall["xargs"].append(through_xargs(n))
-            wall["yardstick"].append(through_yardstick(top, build, n))
-            for name, lines in kinds.items():
-                seconds, used = through_gpustow(top, program, lines)
-                wall[name].append(seconds)
-                cpu[name].append(used)
-        median = {name: statistics.median(values) for name, values in wall.items()}
+        done = [a_round(top, build, program, kinds, i % 2) for i in range(rounds)]
+        place, made = sync_ms(top)
+        told(f"{n} true: a sync in place, then", place, " ms", f"of a new file {made:.2f} ms")
         for name in ("xargs", "yardstick"):
-            told(f"{n} true: {name}, wall", median[name], " s", spread(wall[name]))
+            told(f"{n} true: {name}, wall", *median_of([wall[name] for wall, _ in done], " s"))
         for name in kinds:
-            told(f"{n} true, {name}: wall", median[name], " s", spread(wall[name]))
-            at_most(f"{n} true, {name}: times xargs -P4", median[name] / median["xargs"], 1.5)
-            at_most(f"{n} true, {name}: times forked shim + claim + end", median[name] / median["yardstick"], 1.15)
-            both = statistics.median((c["run"] + c["agent"] + c["sampler"]) / n * 1000 for c in cpu[name])
-            parts = {part: statistics.median(c[part] for c in cpu[name]) / n * 1000 for part in cpu[name][0]}
+            told(f"{n} true, {name}: wall", *median_of([wall[name] for wall, _ in done], " s"))
+            for other, asked, words in (("xargs", 1.5, "xargs -P4"), ("yardstick", 1.15, "forked shim + claim + end")):
+                ratio, _, note = median_of([wall[name] / wall[other] for wall, _ in done], "")
+                at_most(f"{n} true, {name}: times {words}", ratio, asked, "", note)
+            parts = {part: statistics.median(cpu[name][part] for _, cpu in done) / n * 1000 for part in done[0][1][name]}
+            both = statistics.median(sum(cpu[name][part] for part in ("run", "agent", "sampler")) for _, cpu in done) / n * 1000
             at_most(f"{n} true, {name}: CPU of run and agent, a job", both, 2, " ms",
                     f"run {parts['run']:.2f}, agent {parts['agent']:.2f}, sampler {parts['sampler']:.2f}")
             told(f"{n} true, {name}: CPU of shims and jobs, a job", parts["children"], " ms")
+
+
+def median_of(values, unit):
+    return statistics.median(values), unit, spread(values)
 
 
 def spread(values):
@@ -251,13 +287,24 @@ def python_gpusched(top, build, program):
     told(f"{n} true, declared: Python's gpusched, wall", theirs, " s", f"gpustow: {ours:.2f} s")
 
 
+def agent(top, build, program):
+    """What a node pays for being watched: see agent_cost.py, which can also be run alone."""
+    cost = agent_cost.cost(build, 20)
+    name = f"agent, {agent_cost.CARDS} cards, {agent_cost.PROCESSES} processes, 1 sample/s"
+    at_most(f"{name}: CPU", cost["cpu_pct"], agent_cost.CPU_PCT, " %", f"besides {cost['fake_pct']:.2f} % of the library's own")
+    at_most(f"{name}: memory", cost["resident_mib"], agent_cost.RSS_MIB, " MiB", "agent and sampler, shared pages by their share")
+    report(f"{name}: samples/s", cost["pace"], None, True, "", f"of {cost['sample_kib']:.0f} KiB; static figures in each")
+    rows.append(cost["pace"] >= agent_cost.PACE)
+
+
 def hosts(top, build, program):
     """Needs root, for the lab's namespaces."""
     import once
     once.measure(build, told, at_most, report)
 
 
-ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "hosts": hosts, "gpusched": python_gpusched}
+ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "hosts": hosts, "gpusched": python_gpusched,
+       "agent": agent}
 
 
 def main():

@@ -201,8 +201,10 @@ static json_t *sample_message(struct agent *a, const char *error, bool details)
 		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
 	/* The machine's own figures are there also when the driver is silent. */
 	s.with_details = s.has_host = details;
-	if (details)
+	if (details) {
 		host_read(&a->host, a->now_ms, &s.host);
+		a->is_on_battery = value_is_present(s.host.on_battery) && s.host.on_battery.v == 1;
+	}
 	return sample_encode(&s);
 }
 
@@ -272,10 +274,11 @@ void sample_push(struct agent *a)
 			continue;
 		answer_wants(a, c, error);
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
-			!serves(a, c->watches_details, error) || !make_frame(a, error, c->watches_details))
+			!serves(a, c->watches_details, error) ||
+			!make_frame(a, error, c->watches_details))
 			continue;
 		client_put_sample(c, &a->frame[c->watches_details]);
 		c->seen_number = ledger_number(a->ledger);
-		c->due_ms = a->now_ms + c->watch_ms;
+		c->due_ms = a->now_ms + (c->may_slow && a->is_on_battery ? 2 : 1) * c->watch_ms;
 	}
 }

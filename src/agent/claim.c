@@ -21,11 +21,15 @@
 
 #define CLAIM_PATH_LEN (ATTEMPT_NAME_LEN + 8)
 #define STAGE_PATH_LEN (ID_LEN + 16)
+/* Claims kept for the next ones: a file that is written over in place costs a tenth of a new one and its removal. */
+#define SPARES_MAX 16
+#define SPARE_SPEC_MAX 65536
 #define STAGE_TRIES 2000 /* of a millisecond each */
 
 struct stage {
 	char path[STAGE_PATH_LEN]; /* below the root */
 	int fd, lock_fd;
+	bool was_spare;
 };
 
 static void claim_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
@@ -122,17 +126,34 @@ static int stage_try(struct root *r, struct stage *g)
 	return is_same_file(g->fd, r->fd, g->path) ? 0 : -EAGAIN;
 }
 
+/* A spare's file is written over in place: what is left of a longer one becomes blanks, so that nothing but data changes. */
+static int blank_rest(int fd, size_t from)
+{
+	char blanks[1024];
+	struct sys_stat st;
+	int r = sys_fstat(fd, &st);
+	memset(blanks, ' ', sizeof(blanks));
+	for (size_t n; !r && (int64_t)from < st.size; from += n) {
+		n = (size_t)st.size - from < sizeof(blanks) ? (size_t)st.size - from
+							    : sizeof(blanks);
+		r = fd_pwrite_all(fd, blanks, n, (off_t)from);
+	}
+	return r;
+}
+
 /*
  * Writes a file and has the kernel begin to bring it to disk; the sync is the caller's. Where the file system puts every
  * change of one moment into one transaction (ext4, XFS), the first sync that follows then carries all that was begun.
  */
-static int write_new(int dirfd, const char *name, const void *bytes, size_t n, int *ret_fd)
+static int write_file(int dirfd, const char *name, const void *bytes, size_t n, int *ret_fd)
 {
 	CLEANUP_CLOSE int fd =
-		openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+		openat(dirfd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	int r = fd_write_all(fd, bytes, n);
+	if (!r)
+		r = blank_rest(fd, n);
 	if (r < 0)
 		return r;
 	/* Only a beginning: a file system without it loses nothing but time. */
@@ -152,10 +173,13 @@ static int stage_write(struct stage *g, const struct claim_spec *s, const char *
 
 	int r = fault_point("claim.before-sync");
 	if (!r)
-		r = write_new(g->fd, "state", state, sizeof(state), &state_fd);
+		r = write_file(g->fd, "state", state, sizeof(state), &state_fd);
 	if (!r)
-		r = write_new(g->fd, "spec", spec, n, &spec_fd);
-	if (!r && (fsync(state_fd) < 0 || fsync(spec_fd) < 0 || fsync(g->fd) < 0))
+		r = write_file(g->fd, "spec", spec, n, &spec_fd);
+	if (!r && (fdatasync(state_fd) < 0 || fdatasync(spec_fd) < 0))
+		r = -errno;
+	/* A spare's names are durable already. */
+	if (!r && !g->was_spare && fsync(g->fd) < 0)
 		r = -errno;
 	return r;
 }
@@ -189,6 +213,42 @@ void claim_remove(struct root *r, const struct attempt_name *n, const char *toke
 	char path[CLAIM_PATH_LEN];
 	claim_path(n, path);
 	remove_claim_at(r, path, token);
+}
+
+/* Only a claim that is like a fresh one, but for what its files say: nobody's wish lies in it, and it's small. */
+static bool may_be_spare(struct root *r, const char *path)
+{
+	CLEANUP_CLOSE int fd = openat(r->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct sys_stat st;
+	return fd >= 0 && sys_stat_at(fd, "stop", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT &&
+	       sys_stat_at(fd, "spec", AT_SYMLINK_NOFOLLOW, &st) == 0 &&
+	       st.size <= SPARE_SPEC_MAX &&
+	       sys_stat_at(fd, "state", AT_SYMLINK_NOFOLLOW, &st) == 0 &&
+	       st.size == CLAIM_STATE_SIZE;
+}
+
+void claim_recycle(struct root *r, const struct attempt_name *n, const char *token)
+{
+	char path[CLAIM_PATH_LEN], spare[STAGE_PATH_LEN];
+	claim_path(n, path);
+	snprintf(spare, sizeof(spare), "new/spare-%u", r->n_spares);
+	if (r->n_spares < SPARES_MAX && may_be_spare(r, path) &&
+		renameat(r->fd, path, r->fd, spare) == 0)
+		r->n_spares++;
+	else
+		remove_claim_at(r, path, token);
+}
+
+/* A spare, if there's one, becomes this token's stage. */
+static void take_spare(struct root *r, struct stage *g)
+{
+	char spare[STAGE_PATH_LEN];
+	if (!r->n_spares)
+		return;
+	snprintf(spare, sizeof(spare), "new/spare-%u", r->n_spares - 1);
+	g->was_spare = renameat(r->fd, spare, r->fd, g->path) == 0;
+	if (g->was_spare || errno == ENOENT)
+		r->n_spares--;
 }
 
 /* The stage becomes the claim: 1 when it has, 0 and *ret when another one was there, negative when nothing is there. */
@@ -250,6 +310,7 @@ static int stage_open(struct root *r, struct stage *g, const struct claim_spec *
 	enum claim_made *ret, struct err *e)
 {
 	snprintf(g->path, sizeof(g->path), "new/%s", s->token);
+	take_spare(r, g);
 	for (int i = 0; i < STAGE_TRIES; i++) {
 		int code = stage_try(r, g);
 		if (!code)

@@ -24,7 +24,8 @@
 #define CLAIM_CARDS_MAX 64
 #define CLAIM_ARGS_MAX 4096
 #define CLAIM_ENV_MAX 16384
-#define CLAIM_STRING_MAX (128 * 1024 - 1) /* one argument or variable: the kernel's MAX_ARG_STRLEN */
+#define CLAIM_STRING_MAX \
+	(128 * 1024 - 1) /* one argument or variable: the kernel's MAX_ARG_STRLEN */
 
 struct claim_card {
 	char uuid[48];
@@ -33,12 +34,12 @@ struct claim_card {
 
 /* Policy values the controller sent along, for the admission check and the budget (sched.h). */
 struct claim_policy {
-	int64_t margin_mib;	    /* asked of the newcomer only */
+	int64_t margin_mib; /* asked of the newcomer only */
 	int64_t idle_threshold_mib; /* an undeclared job takes a card whose foreign use is below this */
-	double spike_buffer;	    /* fraction on observed peaks */
-	bool high_water;	    /* foreign processes are held to their own peaks times 1 + spike_buffer */
-	bool exclusive;		    /* no other job of ours on its cards */
-	int64_t max_jobs_per_card;  /* 0: no limit */
+	double spike_buffer; /* fraction on observed peaks */
+	bool high_water; /* foreign processes are held to their own peaks times 1 + spike_buffer */
+	bool exclusive; /* no other job of ours on its cards */
+	int64_t max_jobs_per_card; /* 0: no limit */
 };
 
 /* Everything needed to start, fixed at the launch. JSON on disk (file `spec`), of which the format only grows. */
@@ -49,12 +50,12 @@ struct claim_spec {
 	uint32_t n_cards; /* 0: a CPU job */
 	struct claim_card cards[CLAIM_CARDS_MAX];
 	struct claim_policy policy;
-	char **argv;	  /* NULL-terminated; argv[0] is an absolute path */
-	char **env;	  /* NULL-terminated "K=V": the job's whole environment */
-	char *cwd;	  /* absolute */
-	char *output;	  /* absolute; stdout and stderr, O_APPEND, made 0600 when missing */
+	char **argv; /* NULL-terminated; argv[0] is an absolute path */
+	char **env; /* NULL-terminated "K=V": the job's whole environment */
+	char *cwd; /* absolute */
+	char *output; /* absolute; stdout and stderr, O_APPEND, made 0600 when missing */
 	int64_t timeout_ms; /* 0: none; on BOOTTIME, from the start */
-	int64_t grace_ms;   /* TERM to KILL */
+	int64_t grace_ms; /* TERM to KILL */
 	uint32_t umask_bits;
 };
 
@@ -73,7 +74,7 @@ struct claim_record {
 	uint64_t seq;
 	pid_t shim_pid; /* 0 before the shim took the lock */
 	uint64_t shim_start_ticks;
-	pid_t pid;	/* the job's leader = its session and process group; 0 before the start */
+	pid_t pid; /* the job's leader = its session and process group; 0 before the start */
 	uint64_t start_ticks;
 	char boot_id[40];
 	uint64_t pid_ns;
@@ -124,13 +125,19 @@ int claim_retire(struct root *r, const struct claim_retire *items, size_t n, str
 /* Removes a claim that has its retired line (claim_retire does): out of claims/ in one step, then its files. */
 void claim_remove(struct root *r, const struct attempt_name *n, const char *token);
 /*
+ * The same, but a small claim without a stop wish becomes a spare, new/spare-<i>, that the next claim_make writes over and
+ * renames. Should a power cut undo these renames, the old name is a retired one, and claim_each removes it.
+ */
+void claim_recycle(struct root *r, const struct attempt_name *n, const char *token);
+/*
  * The names of the retired ones, kept in memory (16 bytes each); tokens and ends are read from the file when asked for.
  * claim_retire adds to r->retired by itself; adding a name twice changes nothing. *r must outlive the index.
  */
 int retired_load(struct root *r, struct retired_index **ret, struct err *e);
 void retired_free(struct retired_index *x);
 /* 0 or -ENOENT. */
-int retired_find(const struct retired_index *x, const struct attempt_name *n, char ret_token[ID_LEN], struct attempt_end *ret);
+int retired_find(const struct retired_index *x, const struct attempt_name *n,
+	char ret_token[ID_LEN], struct attempt_end *ret);
 /* Takes in what was appended to the file since (claim_retire did so already). */
 void retired_add(struct retired_index *x, const struct claim_retire *item);
 size_t retired_count(const struct retired_index *x);
@@ -151,7 +158,8 @@ ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
  * Calls fn for each claim in the root (any order); stops and returns what fn returned if that isn't 0. The descriptor is
  * closed afterwards. A claim of which there's a retired line (the agent died in between) is removed and not told.
  */
-int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd), void *arg);
+int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd),
+	void *arg);
 /* Removes what was staged and never claimed, older than an hour. */
 void claim_sweep_stage(struct root *r, int64_t now_wall_ms);
 

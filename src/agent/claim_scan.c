@@ -97,7 +97,8 @@ void claim_sweep_stage(struct root *r, int64_t now_wall_ms)
 			sys_stat_at(dirfd(d), entry->d_name, AT_SYMLINK_NOFOLLOW, &st) < 0)
 			continue;
 		bool is_old = st.mtime_ns / 1000000 < now_wall_ms - STAGE_AGE_MS;
-		if (is_old || strncmp(entry->d_name, "gone-", 5) == 0)
+		if (is_old || strncmp(entry->d_name, "gone-", 5) == 0 ||
+			strncmp(entry->d_name, "spare-", 6) == 0)
 			fd_remove_tree_at(dirfd(d), entry->d_name);
 	}
 }

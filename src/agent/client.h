@@ -54,7 +54,8 @@ struct client {
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
 	bool watches_details;
-	uint64_t seen_number;	  /* of the last sample it got by watching */
+	bool may_slow; /* half the pace will do while the machine runs on battery */
+	uint64_t seen_number; /* of the last sample it got by watching */
 	enum client_release release;
 	bool release_forced;
 	int64_t release_since_ms;

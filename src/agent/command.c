@@ -139,8 +139,10 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 	if (r)
 		return r;
 	if (ms && ms < 100)
-		return err_set(e, -EINVAL, "the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
+		return err_set(e, -EINVAL,
+			"the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
 	c->watches_details = json_is_true(json_object_get(msg, "details"));
+	c->may_slow = json_is_true(json_object_get(msg, "may_slow"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;
 	c->seen_number = 0;
@@ -156,10 +158,12 @@ static int on_sample(struct agent *a, struct client *c, const json_t *msg, struc
 	if (r)
 		return r;
 	if (c->n_wants == CLIENT_WANTS_MAX)
-		return err_set(e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
+		return err_set(
+			e, -EBUSY, "%d samples are being waited for already", CLIENT_WANTS_MAX);
 	c->wants[c->n_wants++] = (struct sample_want){
 		.id = id,
-		.number = details ? sampler_ask_as(a->sampler, a->now_ms, SAMPLER_LOOKS) : agent_ask_sample(a),
+		.number = details ? sampler_ask_as(a->sampler, a->now_ms, SAMPLER_LOOKS)
+				  : agent_ask_sample(a),
 		.details = details,
 	};
 	return 0;

@@ -11,7 +11,7 @@
 /* A zeroed struct with descriptors -1 is none. */
 struct leader {
 	pid_t pid;
-	int hold_fd;  /* a byte lets it go; closing without one makes it end itself */
+	int hold_fd; /* a byte lets it go; closing without one makes it end itself */
 	int error_fd; /* what kept it from being executed, readable once it has ended */
 };
 

@@ -179,7 +179,9 @@ bool ledger_is_fresh(const struct ledger *l, const char *uuid)
 {
 	int at = gpu_find_uuid(&l->snap, uuid);
 
-	if (at >= 0 && l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+	/* It was let sleep, or the driver was let go of: nothing was asked of it. */
+	if (at >= 0 && (l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_ASLEEP ||
+			       l->snap.cards[at].m[METRIC_MEM_USED].state == VALUE_NOT_ASKED))
 		return false;
 	for (size_t i = 0; i < l->n_stamps; i++)
 		if (!strcmp(l->stamps[i].uuid, uuid))

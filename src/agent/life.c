@@ -171,7 +171,8 @@ void agent_done(struct agent *a)
 	buf_done(&a->frame[1]);
 	host_reader_done(&a->host);
 	json_decref(a->sim_vars);
-	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4; i++)
+	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4;
+		i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
 	root_done(&a->root);

@@ -5,4 +5,5 @@
 
 #include <stdarg.h>
 
-void log_line(const struct root *r, const char *fmt, va_list ap);
+void log_line(const struct root *r, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));

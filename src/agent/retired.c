@@ -312,6 +312,6 @@ int claim_retire(struct root *r, const struct claim_retire *items, size_t n, str
 		catch_up(r->retired);
 	fault_point("claim.after-retired-line");
 	for (size_t i = 0; i < n; i++)
-		claim_remove(r, &items[i].name, items[i].token);
+		claim_recycle(r, &items[i].name, items[i].token);
 	return 0;
 }

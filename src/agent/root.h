@@ -26,7 +26,7 @@ struct retired_index;
 
 struct root {
 	char path[3072];
-	int fd;		 /* O_PATH|O_DIRECTORY of it, or O_RDONLY; -1 when zero-initialised through root_init */
+	int fd; /* O_PATH|O_DIRECTORY of it, or O_RDONLY; -1 when zero-initialised through root_init */
 	char id[ID_LEN];
 	/* Put here by retired_load, taken away by retired_free: claim_make, claim_retire and claim_each ask it. */
 	struct retired_index *retired;
@@ -35,6 +35,7 @@ struct root {
 	 * the agent's main sets "/proc/self/exe". NULL: nothing is started. Borrowed.
 	 */
 	const char *agent_exe;
+	unsigned n_spares; /* claims kept for the next ones (claim.c) */
 };
 
 void root_init(struct root *r);

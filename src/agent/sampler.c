@@ -44,7 +44,9 @@ struct request {
 struct answer {
 	uint32_t magic;
 	uint32_t n_cards, n_procs, n_instances;
-	bool has_details, has_old_procs;
+	bool has_details, has_old_procs, has_foreign_pids;
+	int64_t driver_us;
+	struct gpu_call slowest;
 	char driver[32], cuda[16], library[32];
 	uint64_t number, seq;
 	int64_t begun_ms, ended_ms;
@@ -62,7 +64,7 @@ struct sampler {
 	int64_t oldest_ms; /* when the oldest unanswered request was made */
 	int64_t started_ms;
 	int64_t killed_ms; /* 0: not killed */
-	bool is_released;  /* no child may be there */
+	bool is_released; /* no child may be there */
 	pid_t stuck[STUCK_MAX];
 	int64_t pause_ms, next_start_ms;
 };
@@ -137,7 +139,8 @@ static bool has_same_cards(const struct gpu_snapshot *a, const struct gpu_snapsh
 	bool is_same = a->n_cards == b->n_cards;
 
 	for (uint32_t i = 0; is_same && i < a->n_cards; i++)
-		is_same = strcmp(a->cards[i].uuid, b->cards[i].uuid) == 0 && a->cards[i].state == b->cards[i].state;
+		is_same = strcmp(a->cards[i].uuid, b->cards[i].uuid) == 0 &&
+			  a->cards[i].state == b->cards[i].state;
 	return is_same;
 }
 
@@ -164,12 +167,14 @@ static void keep_procs(struct eye *y, const struct gpu_snapshot *s, int64_t now_
 	y->procs_ms = now_ms;
 }
 
-static int ask_backend(struct eye *y, unsigned flags, int64_t begun_ms, struct gpu_snapshot *s, struct err *e)
+static int ask_backend(
+	struct eye *y, unsigned flags, int64_t begun_ms, struct gpu_snapshot *s, struct err *e)
 {
 	struct gpu_ask ask = {
 		.details = flags & SAMPLER_DETAILS,
 		.lets_sleep = flags & SAMPLER_MAY_SLEEP,
-		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms && begun_ms - y->procs_ms < OLD_PROCS_MS,
+		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms &&
+			     begun_ms - y->procs_ms < OLD_PROCS_MS,
 	};
 	int r = gpu_backend_ask(y->backend, &ask, s, e);
 
@@ -214,9 +219,13 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.magic = ANSWER_MAGIC,
 		.n_cards = s->n_cards < GPU_MAX ? s->n_cards : GPU_MAX,
 		.n_procs = s->n_procs < GPU_PROC_MAX ? s->n_procs : GPU_PROC_MAX,
-		.n_instances = s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
+		.n_instances =
+			s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
 		.has_details = s->more != NULL,
 		.has_old_procs = s->has_old_procs,
+		.has_foreign_pids = s->has_foreign_pids,
+		.driver_us = s->driver_us,
+		.slowest = s->slowest,
 		.number = number,
 		.seq = s->seq,
 		.begun_ms = s->begun_ms,
@@ -358,7 +367,8 @@ static void send_number(struct sampler *s)
 {
 	struct request q = {.number = s->asked, .flags = s->flags};
 
-	if (s->fd >= 0 && send(s->fd, &q, sizeof(q), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE)
+	if (s->fd >= 0 && send(s->fd, &q, sizeof(q), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+		errno == EPIPE)
 		drop_link(s);
 }
 
@@ -424,6 +434,9 @@ static void take_answer(const struct buf *in, const struct answer *a, struct gpu
 		.n_instances = a->n_instances,
 		.has_details = a->has_details,
 		.has_old_procs = a->has_old_procs,
+		.has_foreign_pids = a->has_foreign_pids,
+		.driver_us = a->driver_us,
+		.slowest = a->slowest,
 	};
 	memcpy(ret->source, a->source, sizeof(ret->source));
 	memcpy(ret->error, a->error, sizeof(ret->error));

@@ -37,7 +37,7 @@ struct agent {
 	size_t n_clients, cap_clients;
 	uint64_t last_client;
 	bool promises_are_old; /* charges may have changed since they were published */
-	int64_t retire_at_ms;			     /* 0: nothing waits to be retired */
+	int64_t retire_at_ms; /* 0: nothing waits to be retired */
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
@@ -46,6 +46,7 @@ struct agent {
 	uint64_t frame_number[2];
 	uint64_t frame_changes[2]; /* what ledger_changes said then */
 	struct host_reader host;
+	bool is_on_battery; /* when the machine's figures were last read */
 	size_t n_compacted; /* retired lines when they were last looked through */
 	json_t *sim_vars; /* variables that every job gets under simulated cards; NULL: not asked yet */
 };

@@ -23,23 +23,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SUPERVISE_SHIM_NAME "gpustow-shim"   /* prctl(PR_SET_NAME): the shim's, set by shim_fork */
-#define SUPERVISE_AGENT_NAME "gpustow-agent" /* the agent's main must set it before it starts anything */
+#define SUPERVISE_SHIM_NAME "gpustow-shim" /* prctl(PR_SET_NAME): the shim's, set by shim_fork */
+#define SUPERVISE_AGENT_NAME \
+	"gpustow-agent" /* the agent's main must set it before it starts anything */
 #define SUPERVISE_PATIENCE_MS 10000
 
-enum supervise_phase { SUPERVISE_RUNNING, SUPERVISE_TERMINATING, SUPERVISE_KILLING, SUPERVISE_ENDED };
+enum supervise_phase {
+	SUPERVISE_RUNNING,
+	SUPERVISE_TERMINATING,
+	SUPERVISE_KILLING,
+	SUPERVISE_ENDED
+};
 
 struct supervise {
-	int claim_fd;		   /* borrowed */
-	struct claim_record rec;   /* what was last written; started_boot_ms is the limit's zero */
+	int claim_fd; /* borrowed */
+	struct claim_record rec; /* what was last written; started_boot_ms is the limit's zero */
 	int64_t timeout_ms, grace_ms;
-	pid_t tree_root;	   /* descent is counted from here: the shim, checked to be alive; 0 when it's gone */
-	bool is_parent;		   /* the leader is our child: its wait status will be told */
+	pid_t tree_root; /* descent is counted from here: the shim, checked to be alive; 0 when it's gone */
+	bool is_parent; /* the leader is our child: its wait status will be told */
 	enum supervise_phase phase;
 	enum stop_reason reason;
 	int64_t term_at_ms, kill_at_ms; /* BOOTTIME */
 	bool leader_ended;
-	bool has_status;	   /* status is what wait said */
+	bool has_status; /* status is what wait said */
 	int status;
 	int64_t leader_ended_boot_ms;
 	bool was_killed;
@@ -48,7 +54,8 @@ struct supervise {
 
 /* One turn at BOOTTIME now_ms. Reads the stop wish if look_for_stop. Returns how many ms until the next turn at the latest
  * (-1: only events). Never blocks. When phase is SUPERVISE_ENDED, `ret_end` is filled. */
-int64_t supervise_turn(struct supervise *s, int64_t now_ms, bool look_for_stop, struct attempt_end *ret_end);
+int64_t supervise_turn(
+	struct supervise *s, int64_t now_ms, bool look_for_stop, struct attempt_end *ret_end);
 /* The leader's wait status, as soon as the parent has it. */
 void supervise_leader_status(struct supervise *s, int status, int64_t now_ms);
 /* Processes of the tree still there (the leader not counted). */

@@ -15,10 +15,10 @@ char *xstrndup(const char *s, size_t n) ALLOC_NONNULL;
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Room for one more in a {ptr,len,cap} array: GROW(a->items, a->len, a->cap). */
-#define GROW(ptr, len, cap)                                                                        \
-	do {                                                                                       \
-		if ((len) == (cap)) {                                                              \
-			(cap) = (cap) ? (cap)*2 : 8;                                               \
-			(ptr) = xreallocarray((ptr), (cap), sizeof(*(ptr)));                       \
-		}                                                                                  \
+#define GROW(ptr, len, cap) \
+	do { \
+		if ((len) == (cap)) { \
+			(cap) = (cap) ? (cap)*2 : 8; \
+			(ptr) = xreallocarray((ptr), (cap), sizeof(*(ptr))); \
+		} \
 	} while (0)

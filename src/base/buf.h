@@ -13,14 +13,14 @@ struct buf {
 	size_t cap; /* bytes allocated, including the NUL */
 };
 
-void buf_done(struct buf *b);  /* frees; the struct is empty again */
+void buf_done(struct buf *b); /* frees; the struct is empty again */
 void buf_clear(struct buf *b); /* len = 0, keeps the memory */
 void buf_reserve(struct buf *b, size_t extra);
 void buf_put(struct buf *b, const void *bytes, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /* Drops the first n bytes (n <= len). */
 void buf_drop(struct buf *b, size_t n);
 /* The string (never NULL; "" when empty), still owned by the buffer. */

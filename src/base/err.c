@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void put(struct err *e, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void put(struct err *e, const char *fmt, va_list ap)
 {
 	vsnprintf(e->text, sizeof(e->text), fmt, ap);
 }

@@ -16,29 +16,30 @@ struct err {
 };
 
 /* Each fills *e (NULL: nobody reads it) and has the value of `code`, which must be negative. */
-#define err_set(e, code, ...)                                                                      \
-	({                                                                                         \
-		int err_code_ = (code);                                                            \
-		err_fill((e), __VA_ARGS__);                                                        \
-		err_code_;                                                                         \
+#define err_set(e, code, ...) \
+	({ \
+		int err_code_ = (code); \
+		err_fill((e), __VA_ARGS__); \
+		err_code_; \
 	})
 
 /* Like err_set, and appends ": " and strerror(-code). */
-#define err_sys(e, code, ...)                                                                      \
-	({                                                                                         \
-		int err_code_ = (code);                                                            \
-		err_fill_sys((e), err_code_, __VA_ARGS__);                                         \
-		err_code_;                                                                         \
+#define err_sys(e, code, ...) \
+	({ \
+		int err_code_ = (code); \
+		err_fill_sys((e), err_code_, __VA_ARGS__); \
+		err_code_; \
 	})
 
 /* Puts "<fmt>: " in front of what *e says. */
-#define err_wrap(e, code, ...)                                                                     \
-	({                                                                                         \
-		int err_code_ = (code);                                                            \
-		err_fill_wrap((e), __VA_ARGS__);                                                   \
-		err_code_;                                                                         \
+#define err_wrap(e, code, ...) \
+	({ \
+		int err_code_ = (code); \
+		err_fill_wrap((e), __VA_ARGS__); \
+		err_code_; \
 	})
 
 void err_fill(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void err_fill_sys(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void err_fill_sys(struct err *e, int code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void err_fill_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

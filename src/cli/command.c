@@ -307,7 +307,9 @@ static int no_command(const struct program *p)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 
-	buf_printf(&out, "%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n", p->name, p->name);
+	buf_printf(&out,
+		"%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n",
+		p->name, p->name);
 	command_overview(p, &out);
 	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
 	return EXIT_USAGE;

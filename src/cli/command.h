@@ -18,7 +18,8 @@ struct global_options;
 struct program {
 	const char *name; /* what messages begin with: "gpustow", "nvidb", "gpusched" */
 	const char *env_prefix; /* "GPUSTOW_", "NVIDB_", "" */
-	const struct global_options *global; /* what stood before the command (global.h); never NULL in exec */
+	const struct global_options
+		*global; /* what stood before the command (global.h); never NULL in exec */
 };
 
 struct command {

@@ -13,11 +13,31 @@
 #include "fleet/ssh_command.h"
 #include "fleet/ssh_site.h"
 #include "show/health.h"
+#include "show/xid.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { SKEW_MS = 5000, CAPTURE_MS = 5000, CAPTURE_MAX = 65536 };
+
+/* The agent alone has seen them: the driver tells an XID once, to whoever listens. */
+static void doctor_xids(struct checklist *l, const struct sample *s)
+{
+	static const enum check_weight weights[] = {
+		[HEALTH_NOTE] = CHECK_OK, [HEALTH_WARNING] = CHECK_WARN, [HEALTH_BAD] = CHECK_BAD};
+
+	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		const struct gpu_card *c = &s->snap.cards[i];
+		struct value last = c->m[METRIC_XID_LAST];
+		const struct xid_info *x = xid_find(last.v);
+
+		if (value_is_present(last) && last.v > 0)
+			checklist_add(l, weights[xid_weight(x)], "xid",
+				x ? x->mend : "NVIDIA's catalogue of XID errors has its number",
+				"card %d: XID %lld%s%s", c->index, (long long)last.v, x ? ", " : "",
+				x ? x->what : "");
+	}
+}
 
 void doctor_sample(struct checklist *l, const struct sample *s)
 {
@@ -27,7 +47,7 @@ void doctor_sample(struct checklist *l, const struct sample *s)
 		size_t n = health_of(c, facts);
 
 		for (size_t k = 0; k < n; k++)
-			if (facts[k].weight != HEALTH_NOTE)
+			if (facts[k].weight != HEALTH_NOTE && strcmp(facts[k].kind, "xid") != 0)
 				checklist_add(l,
 					facts[k].weight == HEALTH_BAD ? CHECK_BAD : CHECK_WARN,
 					"card", NULL, "card %d: %s", c->index, facts[k].text);
@@ -122,9 +142,15 @@ static void say_figures(struct visit *v)
 		checklist_add(v->l, CHECK_OK, "figures", NULL, "%u card%s, by %s", s->n_cards,
 			s->n_cards == 1 ? "" : "s", s->source);
 	checklist_took(v->l, v->sample_ms - v->up_ms);
-	/* On this machine the driver was asked already. */
-	if (!v->is_local)
-		doctor_sample(v->l, &v->sample);
+	doctor_xids(v->l, &v->sample);
+	/* On this machine all that was looked at already. */
+	if (v->is_local)
+		return;
+	doctor_sample(v->l, &v->sample);
+	if (s->has_foreign_pids)
+		checklist_add(v->l, CHECK_WARN, "container",
+			"start the container with --pid=host to see whose memory it is",
+			"its agent is in a pid namespace of its own: processes on the cards have no names");
 }
 
 static void say_clock(struct visit *v)

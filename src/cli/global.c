@@ -22,7 +22,7 @@ const struct option_spec global_specs[] = {
 	{.name = "once",
 		.kind = OPTION_FLAG,
 		AT(once),
-		.text = "print one complete look at all GPUs, and end; 1 is the exit code when a host didn't answer"},
+		.text = "print one complete look at all GPUs, and end; 1 is the exit code when a host didn't answer. Memory of processes excludes CUDA managed memory: the driver doesn't count it"},
 	{.name = "json", .kind = OPTION_FLAG, AT(json), .text = "with --once: one JSON document"},
 	{.name = "timeout",
 		.arg = "SECONDS",

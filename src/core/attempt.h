@@ -13,7 +13,7 @@
 
 struct attempt_name {
 	char queue[ID_LEN];
-	uint64_t job;	  /* the queue's number, from 1 */
+	uint64_t job; /* the queue's number, from 1 */
 	uint32_t attempt; /* from 1, a new one for each bind */
 };
 
@@ -28,13 +28,13 @@ bool attempt_name_equal(const struct attempt_name *a, const struct attempt_name 
 enum attempt_state { ATTEMPT_CLAIMED = 1, ATTEMPT_STARTED, ATTEMPT_ENDED };
 
 enum end_how {
-	END_EXIT = 1,	   /* exit code in .code */
-	END_SIGNAL,	   /* killed by signal .code, not by our doing */
-	END_STOPPED,	   /* our TERM or KILL; .reason says why; .code/.by_signal what the leader then said */
+	END_EXIT = 1, /* exit code in .code */
+	END_SIGNAL, /* killed by signal .code, not by our doing */
+	END_STOPPED, /* our TERM or KILL; .reason says why; .code/.by_signal what the leader then said */
 	END_LAUNCH_FAILED, /* never ran: chdir, log file or exec failed; .code = errno */
-	END_NOT_STARTED,   /* cancelled before the start */
-	END_VANISHED,	   /* the process is gone and nobody saw how */
-	END_REBOOTED,	   /* the machine went down under it */
+	END_NOT_STARTED, /* cancelled before the start */
+	END_VANISHED, /* the process is gone and nobody saw how */
+	END_REBOOTED, /* the machine went down under it */
 	END_HOW_N,
 };
 
@@ -43,10 +43,10 @@ enum stop_reason { STOP_NONE, STOP_CANCEL, STOP_TIMEOUT, STOP_SHUTDOWN, STOP_REA
 struct attempt_end {
 	enum end_how how;
 	enum stop_reason reason;
-	int32_t code;	    /* with END_STOPPED: -1 when nobody saw what the leader said */
-	bool by_signal;	    /* with END_STOPPED: code is a signal number */
-	bool was_killed;    /* KILL was needed after the grace */
-	bool seen_by_shim;  /* false: the agent or a later one wrote it down */
+	int32_t code; /* with END_STOPPED: -1 when nobody saw what the leader said */
+	bool by_signal; /* with END_STOPPED: code is a signal number */
+	bool was_killed; /* KILL was needed after the grace */
+	bool seen_by_shim; /* false: the agent or a later one wrote it down */
 	int64_t started_boot_ms, ended_boot_ms; /* 0 when it never started */
 	int64_t started_wall_ms, ended_wall_ms;
 	char text[160]; /* launch failed: the step that failed, as words; else "" */

@@ -91,6 +91,13 @@ struct gpu_instance {
 	struct value mem_total_mib, mem_used_mib, sm_count;
 };
 
+/* A question to the driver and how long it took. */
+struct gpu_call {
+	char what[32]; /* a metric's key, or "process list", "memory", ...; "" none */
+	int32_t index; /* of the card; -1: no card's */
+	int64_t took_us;
+};
+
 struct gpu_snapshot {
 	uint64_t seq;
 	int64_t begun_ms; /* BOOTTIME before the first question to the driver */
@@ -102,6 +109,10 @@ struct gpu_snapshot {
 	struct gpu_proc *procs; /* n_procs; owned */
 	/* What comes with details only; the process rows of such a sample may be those of an earlier one. */
 	bool has_details, has_old_procs;
+	/* The driver names pids of another pid namespace (we're in a container): its rows have no facts. */
+	bool has_foreign_pids;
+	int64_t driver_us; /* spent in the driver; 0 unknown */
+	struct gpu_call slowest; /* of this look */
 	char driver[32], cuda[16], library[32]; /* versions; "" unknown */
 	struct gpu_proc_more *more; /* parallel to procs; NULL without details; owned */
 	uint32_t n_instances;

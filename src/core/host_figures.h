@@ -22,4 +22,6 @@ struct host_figures {
 	struct value swap_total_mib, swap_used_mib;
 	struct value load_1m_milli, load_5m_milli, load_15m_milli; /* load average * 1000 */
 	struct value uptime_ms;
+	struct value
+		on_battery; /* 1 while no mains feeds it; unsupported where there's no battery */
 };

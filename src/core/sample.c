@@ -163,6 +163,14 @@ static int member_text(const json_t *o, const char *key, char *ret, size_t size,
 	return sample_take_text(json_object_get(o, key), ret, size, key, e);
 }
 
+/* No figure is larger; one that is would overflow in the first sum that it's part of. Bits aren't figures. */
+#define FIGURE_MAX (INT64_C(1) << 53)
+
+static struct value figure_of(int64_t v)
+{
+	return v >= -FIGURE_MAX && v <= FIGURE_MAX ? value_of(v) : value_absent(VALUE_FAILED);
+}
+
 static void decode_metrics(const json_t *o, struct gpu_card *c)
 {
 	const json_t *m = json_object_get(o, "m"), *absent = json_object_get(o, "absent");
@@ -172,7 +180,9 @@ static void decode_metrics(const json_t *o, struct gpu_card *c)
 		const json_t *why = json_object_get(absent, metric_info[i].key);
 
 		if (json_is_integer(v)) {
-			c->m[i] = value_of(json_integer_value(v));
+			c->m[i] = strcmp(metric_info[i].unit, "bits") == 0
+					  ? value_of(json_integer_value(v))
+					  : figure_of(json_integer_value(v));
 		} else if (json_is_string(why)) {
 			enum value_state state = VALUE_FAILED;
 
@@ -224,7 +234,7 @@ struct value sample_take_value(const json_t *v)
 	enum value_state state = VALUE_FAILED;
 
 	if (json_is_integer(v))
-		return value_of(json_integer_value(v));
+		return figure_of(json_integer_value(v));
 	if (json_is_string(v))
 		value_state_from_name(json_string_value(v), &state);
 	return value_absent(state == VALUE_PRESENT ? VALUE_FAILED : state);
@@ -249,6 +259,8 @@ static int decode_proc(const json_t *a, const struct sample *s, struct gpu_proc 
 	p->start_ticks = (uint64_t)start;
 	p->uid = uid < 0 ? (uint32_t)-1 : (uint32_t)uid;
 	p->used_mib = sample_take_value(json_array_get(a, 4));
+	if (value_is_present(p->used_mib) && (p->used_mib.v < 0 || p->used_mib.v > MIB_MAX))
+		p->used_mib = value_absent(VALUE_FAILED);
 	*ret_row = (uint32_t)row;
 	return 0;
 }

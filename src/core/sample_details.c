@@ -55,6 +55,7 @@ static const struct host_value host_values[] = {
 	HOST_VALUE(load_5m_milli),
 	HOST_VALUE(load_15m_milli),
 	HOST_VALUE(uptime_ms),
+	HOST_VALUE(on_battery),
 };
 
 static json_t *encode_host(const struct host_figures *h)
@@ -210,6 +211,13 @@ void sample_put_details(const struct sample *s, json_t *msg)
 	json_object_set_new_nocheck(msg, "cuda", sample_text(snap->cuda));
 	json_object_set_new_nocheck(msg, "library", sample_text(snap->library));
 	json_object_set_new_nocheck(msg, "instances", instances);
+	json_object_set_new_nocheck(msg, "foreign_pids", json_boolean(snap->has_foreign_pids));
+	json_object_set_new_nocheck(msg, "driver_us", json_integer(snap->driver_us));
+	if (snap->slowest.what[0] != '\0')
+		json_object_set_new_nocheck(msg, "slowest",
+			json_pack("{s:o, s:i, s:I}", "what", sample_text(snap->slowest.what),
+				"index", (int)snap->slowest.index, "took_us",
+				(json_int_t)snap->slowest.took_us));
 	if (s->has_host)
 		json_object_set_new_nocheck(msg, "host", encode_host(&s->host));
 }
@@ -262,6 +270,32 @@ static int take_row(const json_t *row, struct gpu_proc *p, struct gpu_proc_more 
 	return 0;
 }
 
+static int64_t member_us(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_integer(v) && json_integer_value(v) > 0 ? json_integer_value(v) : 0;
+}
+
+/* How long the driver took; agents of before don't say. */
+static int decode_slowest(const json_t *msg, struct gpu_snapshot *snap, struct err *e)
+{
+	const json_t *o = json_object_get(msg, "slowest");
+	int64_t index;
+
+	snap->has_foreign_pids = json_is_true(json_object_get(msg, "foreign_pids"));
+	snap->driver_us = member_us(msg, "driver_us");
+	if (!json_is_object(o))
+		return 0;
+	if (wire_int(o, "index", -1, INT32_MAX, &index, e) ||
+		sample_take_text(json_object_get(o, "what"), snap->slowest.what,
+			sizeof(snap->slowest.what), "what", e))
+		return -EINVAL;
+	snap->slowest.index = (int32_t)index;
+	snap->slowest.took_us = member_us(o, "took_us");
+	return 0;
+}
+
 int sample_take_details(const json_t *msg, const json_t *procs, struct sample *s, struct err *e)
 {
 	struct gpu_snapshot *snap = &s->snap;
@@ -274,7 +308,7 @@ int sample_take_details(const json_t *msg, const json_t *procs, struct sample *s
 	snap->more = xcalloc(snap->n_procs, sizeof(*snap->more));
 	for (uint32_t i = 0; !r && i < snap->n_procs; i++)
 		r = take_row(json_array_get(procs, i), &snap->procs[i], &snap->more[i], e);
-	if (r || (r = decode_instances(msg, s, e)))
+	if (r || (r = decode_slowest(msg, snap, e)) || (r = decode_instances(msg, s, e)))
 		return r;
 	if (sample_take_text(json_object_get(msg, "driver"), snap->driver, sizeof(snap->driver),
 		    "driver", e) ||

@@ -11,11 +11,11 @@ enum value_state {
 	VALUE_NOT_ASKED = 0,
 	VALUE_PRESENT,
 	VALUE_UNSUPPORTED, /* this card or driver doesn't have it (NVML 3, 13, 22, 26) */
-	VALUE_FORBIDDEN,   /* we may not read it (4, 17) */
-	VALUE_EMPTY,	   /* no sample at the moment (6, 21) */
-	VALUE_ASLEEP,	   /* asking would wake the card */
-	VALUE_LOST,	   /* the card is gone (15, 16, 28) */
-	VALUE_FAILED,	   /* any other error, or a figure out of its range */
+	VALUE_FORBIDDEN, /* we may not read it (4, 17) */
+	VALUE_EMPTY, /* no sample at the moment (6, 21) */
+	VALUE_ASLEEP, /* asking would wake the card */
+	VALUE_LOST, /* the card is gone (15, 16, 28) */
+	VALUE_FAILED, /* any other error, or a figure out of its range */
 	VALUE_STATE_N,
 };
 

@@ -30,5 +30,6 @@ int wire_get_json(struct buf *in, json_t **ret_msg, struct err *e);
 
 /* Members of a message, with bounds; -EINVAL and a sentence naming the key when missing or of another kind. */
 int wire_str(const json_t *o, const char *key, char *ret, size_t size, struct err *e);
-int wire_int(const json_t *o, const char *key, int64_t min, int64_t max, int64_t *ret, struct err *e);
+int wire_int(
+	const json_t *o, const char *key, int64_t min, int64_t max, int64_t *ret, struct err *e);
 int wire_bool(const json_t *o, const char *key, bool *ret, struct err *e);

@@ -47,6 +47,7 @@ struct fleet_options {
 	int64_t interval_ms; /* of samples; 0: one and no more (--once) */
 	bool can_ask; /* a person is at the terminal: passwords and host keys may be asked for */
 	bool details; /* ask for processes' details and host figures too */
+	bool may_slow; /* nobody asked for this interval: a machine on battery may take twice as long */
 	const char *home; /* control sockets lie below it */
 };
 

@@ -52,7 +52,7 @@ static bool is_well(const struct host *h)
 
 static int64_t silence_ms(const struct host *h)
 {
-	int64_t ms = 2 * h->options->interval_ms;
+	int64_t ms = (h->options->may_slow ? 4 : 2) * h->options->interval_ms;
 
 	if (!h->pub.sample || !h->options->interval_ms)
 		return FIRST_SAMPLE_MS;
@@ -144,9 +144,9 @@ static void ask(struct host *h)
 	int details = h->options->details;
 
 	if (h->options->interval_ms)
-		link_send(
-			h->link, json_pack("{s:s, s:I, s:b}", "op", "watch", "interval_ms",
-					 (json_int_t)h->options->interval_ms, "details", details));
+		link_send(h->link, json_pack("{s:s, s:I, s:b, s:b}", "op", "watch", "interval_ms",
+					   (json_int_t)h->options->interval_ms, "details", details,
+					   "may_slow", h->options->may_slow));
 	else
 		link_send(h->link,
 			json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 1, "details", details));

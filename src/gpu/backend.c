@@ -71,6 +71,7 @@ int gpu_backend_ask(
 	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
 	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */
 	if (!b->impl->has_local_pids && !proc_is_initial_pid_ns()) {
+		s.has_foreign_pids = true;
 		for (uint32_t i = 0; i < s.n_cards; i++)
 			s.cards[i].is_blind = true;
 	}

@@ -208,7 +208,8 @@ static void put_row(const struct entry *x, const struct proc_stat *st, struct gp
 static void put_more(const struct facts *f, struct entry *x, const struct proc_stat *st,
 	int64_t now_ms, struct gpu_proc_more *m)
 {
-	size_t n = x->cmdline != NULL ? strlen(x->cmdline) : 0; /* NOLINT(clang-analyzer-unix.Malloc) */
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): forget() moves entries, it never copies */
+	size_t n = x->cmdline != NULL ? strlen(x->cmdline) : 0;
 
 	m->cpu_pct = cpu_of(f, x, st, now_ms);
 	m->rss_mib = value_of((int64_t)(st->rss_pages * (uint64_t)f->page_bytes / (1024 * 1024)));
@@ -289,6 +290,12 @@ static void put_names(struct facts *f, struct gpu_snapshot *s, int64_t now_ms)
 
 void facts_fill(struct facts *f, struct gpu_snapshot *s, int64_t now_ms, int64_t wall_ms)
 {
+	/* Under these numbers /proc has other processes, or none: no name is better than a stranger's. */
+	if (s->has_foreign_pids) {
+		for (uint32_t i = 0; i < s->n_procs; i++)
+			s->procs[i].uid = (uid_t)-1;
+		return;
+	}
 	for (uint32_t i = 0; i < s->n_procs; i++) {
 		struct gpu_proc_more *m = s->more != NULL ? &s->more[i] : NULL;
 		uint32_t k = 0;

@@ -21,8 +21,8 @@ struct gpu_backend_impl {
 
 /* How much a snapshot is to cost. Zeroed: what admission needs, all of it asked now, whatever sleeps is woken. */
 struct gpu_ask {
-	bool details;	 /* every metric, and what struct gpu_proc_more and struct gpu_instance hold */
-	bool old_procs;	 /* the process lists may be left out; the snapshot then says has_old_procs and has no rows */
+	bool details; /* every metric, and what struct gpu_proc_more and struct gpu_instance hold */
+	bool old_procs; /* the process lists may be left out; the snapshot then says has_old_procs and has no rows */
 	bool lets_sleep; /* cards that sleep aren't asked: their figures are absent */
 };
 
@@ -40,11 +40,13 @@ struct gpu_backend {
 int gpu_backend_open(struct gpu_backend **ret, struct err *e);
 int gpu_backend_nvml_open(const char *path, struct gpu_backend **ret, struct err *e);
 int gpu_backend_smi_open(const char *program, struct gpu_backend **ret, struct err *e);
-int gpu_backend_sim_open(const char *spec, const char *dir, struct gpu_backend **ret, struct err *e);
+int gpu_backend_sim_open(
+	const char *spec, const char *dir, struct gpu_backend **ret, struct err *e);
 
 /* Also fills seq (counted here), begun_ms, ended_ms, source, is_blind in a foreign pid namespace. */
 int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e);
-int gpu_backend_ask(struct gpu_backend *b, const struct gpu_ask *ask, struct gpu_snapshot *ret, struct err *e);
+int gpu_backend_ask(
+	struct gpu_backend *b, const struct gpu_ask *ask, struct gpu_snapshot *ret, struct err *e);
 void gpu_backend_free(struct gpu_backend *b);
 
 /* /proc facts of the process rows: start, uid, comm, ancestors, session, mark. Remembers nothing (facts.h does). */

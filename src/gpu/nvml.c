@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gpu/nvml_link.h"
+#include "proc/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,8 @@ static void identify_numa(struct nvml *n, struct nvml_card *c)
 		c->numa = (int32_t)node;
 }
 
-/* Numbers as NVML has them; 11 is the one inside of Tegra chips. */
+/* Numbers as NVML has them. */
+enum { ARCH_BLACKWELL = 10, ARCH_TEGRA = 11 };
 static const char *const architectures[] = {[2] = "Kepler",
 	[3] = "Maxwell",
 	[4] = "Pascal",
@@ -77,8 +79,10 @@ static void identify_arch(struct nvml *n, struct nvml_card *c)
 {
 	uint32_t v = NVML_ABSENT_U32;
 
-	if (n->lib.fn.architecture != NULL && n->lib.fn.architecture(c->handle, &v) == NVML_OK &&
-		v < ARRAY_LEN(architectures) && architectures[v] != NULL)
+	if (n->lib.fn.architecture == NULL || n->lib.fn.architecture(c->handle, &v) != NVML_OK)
+		return;
+	c->is_blackwell = v >= ARCH_BLACKWELL && v != ARCH_TEGRA && v != NVML_ABSENT_U32;
+	if (v < ARRAY_LEN(architectures) && architectures[v] != NULL)
 		snprintf(c->arch, sizeof(c->arch), "%s", architectures[v]);
 }
 
@@ -86,6 +90,7 @@ static void identify_arch(struct nvml *n, struct nvml_card *c)
 static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 {
 	char text[96] = "";
+	int64_t begun_us;
 	int code;
 
 	*c = (struct nvml_card){
@@ -95,7 +100,9 @@ static void identify(struct nvml *n, uint32_t i, struct nvml_card *c)
 		.is_blind = n->is_wsl,
 		.links_active = -1,
 	};
+	begun_us = nvml_call_begin();
 	code = n->lib.fn.by_index(i, &c->handle);
+	nvml_call_end(n, c, "open", begun_us);
 	if (code != NVML_OK || c->handle == NULL) {
 		c->handle = NULL;
 		c->state = nvml_code_card(code) != GPU_OK ? nvml_code_card(code) : GPU_FAILED;
@@ -310,6 +317,7 @@ static void read_versions(struct nvml *n)
 
 static int start(struct nvml *n, struct err *e)
 {
+	int64_t begun_us;
 	int code, r;
 
 	if (n->lib.handle == NULL) {
@@ -319,7 +327,9 @@ static int start(struct nvml *n, struct err *e)
 		memset(n->first_variant, 0, sizeof(n->first_variant));
 		n->has_wide_processes = nvml_lib_has_wide_processes(&n->lib);
 	}
+	begun_us = nvml_call_begin();
 	code = n->lib.fn.init();
+	nvml_call_end(n, NULL, "init", begun_us);
 	if (code != NVML_OK) {
 		r = explain_init(n, code, e);
 		/* The file may be another one next time: an updated driver brings its own. */
@@ -361,11 +371,16 @@ static void plan_restart(struct nvml *n, int64_t now_ms)
 static bool has_changed(struct nvml *n, int64_t now_ms)
 {
 	uint32_t count = n->count;
+	int64_t begun_us;
+	int code;
 
 	if (now_ms < n->count_ms)
 		return false;
 	n->count_ms = now_ms + NVML_COUNT_MS;
-	if (n->lib.fn.count(&count) != NVML_OK || count != n->count)
+	begun_us = nvml_call_begin();
+	code = n->lib.fn.count(&count);
+	nvml_call_end(n, NULL, "count", begun_us);
+	if (code != NVML_OK || count != n->count)
 		return true;
 	for (uint32_t i = 0; i < n->n_cards; i++) {
 		struct nvml_device *d = NULL;
@@ -382,12 +397,25 @@ void nvml_stop(struct nvml *n)
 	stop(n);
 }
 
+/* Whoever places jobs has his answer as ever; who only looks on battery does so gently. */
+static void look_at_power(struct nvml *n, int64_t now_ms)
+{
+	struct value v;
+
+	if (n->power_ms != 0 && now_ms - n->power_ms < NVML_POWER_MS)
+		return;
+	v = host_on_battery(n->host_root);
+	n->is_gentle = value_is_present(v) && v.v == 1;
+	n->power_ms = now_ms;
+}
+
 /* Initialised, with a list of cards as fresh as it has to be. */
 static int refresh(struct nvml *n, int64_t now_ms, struct err *e)
 {
 	bool must = nvml_rest_is_over(n, now_ms);
 	int r;
 
+	look_at_power(n, now_ms);
 	if (n->rest_until_ms != 0)
 		return 0;
 	n->is_waking = !n->base.ask.lets_sleep;
@@ -415,8 +443,12 @@ static void sample_procs(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml
 	if (c->handle != NULL && ret->more != NULL)
 		nvml_card_use(n, c, has_mig, rows->items + from, rows->n - from, now_ms,
 			ret->more + from);
-	if (c->handle != NULL && ret->instances != NULL && has_mig)
+	if (c->handle != NULL && ret->instances != NULL && has_mig) {
+		int64_t begun_us = nvml_call_begin();
+
 		nvml_card_instances(n, c, i, ret);
+		nvml_call_end(n, c, "MIG instances", begun_us);
+	}
 }
 
 static void sample_card(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_rows *rows,
@@ -460,7 +492,9 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 	if (n->count > GPU_MAX)
 		snprintf(ret->error, sizeof(ret->error),
 			"the machine has %u GPUs; only the first %d are shown", n->count, GPU_MAX);
+	nvml_yield_look(n, now_ms, ret);
 	nvml_rest_look(n, now_ms, ret);
+	nvml_call_take(n, ret);
 }
 
 /* All handles went at once with "not initialised". */
@@ -477,8 +511,11 @@ static int nvml_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct
 {
 	struct nvml *n = (struct nvml *)b;
 	int64_t now_ms = clock_boot_ms();
-	int r = refresh(n, now_ms, e);
+	int r;
 
+	if (!n->base.ask.lets_sleep)
+		n->placer_ms = now_ms;
+	r = refresh(n, now_ms, e);
 	if (r < 0)
 		return r;
 	sample_cards(n, now_ms, ret);

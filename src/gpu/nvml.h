@@ -68,6 +68,7 @@ struct nvml_card {
 	struct nvml_use use[NVML_UTIL_MAX];
 	uint32_t n_use;
 	char arch[16];
+	bool is_blackwell; /* or later: some counters have other numbers */
 	bool is_asleep; /* not opened, for that would wake it; known by its bus only */
 	bool may_sleep; /* its power is managed at run time */
 	bool list_gone[LIST_N];
@@ -98,6 +99,16 @@ struct nvml {
 	int64_t idle_since_ms; /* 0: something happens, or somebody wants the cards up */
 	int64_t idle_need_ms;
 	int64_t rest_until_ms; /* 0: no rest */
+	/* The rest is for a card whose MIG mode is to change. */
+	bool is_yielding;
+	int32_t yield_index;
+	int64_t yield_next_ms, yield_gap_ms;
+	int64_t placer_ms; /* when somebody asked last who places jobs by it; 0 never */
+	bool is_gentle; /* on battery: what is slow is asked seldom, what is very slow not at all */
+	int64_t power_ms; /* when that was looked at; 0 never */
+	/* Of the look in hand. */
+	int64_t spent_us;
+	struct gpu_call slowest;
 };
 
 #define NVML_SLOW_MS 5000
@@ -106,6 +117,10 @@ struct nvml {
 #define NVML_IDLE_MAX_MS 640000
 #define NVML_REST_MS 20000 /* a card is off some 6 s after its last user */
 #define NVML_RARE_MS 60000
+#define NVML_GENTLE 6 /* times as seldom, on battery */
+#define NVML_POWER_MS 10000
+#define NVML_YIELD_MS 30000
+#define NVML_PLACER_MS 60000 /* so long after a question of his the driver isn't let go of */
 #define NVML_USE_HOLD_MS 2000 /* a driver's sampling period, and some */
 #define NVML_COUNT_MS 30000
 #define NVML_RESTART_MAX_MS 30000
@@ -123,6 +138,9 @@ void nvml_stop(struct nvml *n);
 
 /* nvml_figure.c: everything but memory and processes, into ret->m. Forgets what was found out when MIG mode changes. */
 void nvml_card_figures(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret);
+
+/* A field's number, whatever its type; NVML_NO_DATA when it isn't one. */
+int nvml_field_value(const struct nvml_field *f, int64_t *ret);
 
 /* Process rows of a snapshot under construction; items has room for GPU_PROC_MAX. */
 struct nvml_rows {
@@ -157,7 +175,18 @@ bool nvml_bus_identity(const char *host_root, const char *bus_id, char uuid[GPU_
  */
 void nvml_rest_look(struct nvml *n, int64_t now_ms, const struct gpu_snapshot *s);
 bool nvml_rest_is_over(struct nvml *n, int64_t now_ms);
-/* Pure, for that file. */
+/*
+ * nvml_yield.c: looks at a finished snapshot; where a card waits for a reset into another MIG mode, nobody uses it and
+ * nobody places jobs, the library is closed for NVML_YIELD_MS. s->error of the snapshots until then says so.
+ */
+void nvml_yield_look(struct nvml *n, int64_t now_ms, struct gpu_snapshot *s);
+
+/* nvml_call.c: around each question to the driver. `what` as in struct gpu_call; c NULL: it's about no card. */
+int64_t nvml_call_begin(void);
+void nvml_call_end(struct nvml *n, const struct nvml_card *c, const char *what, int64_t begun_us);
+/* Moves what was measured since the last time into the snapshot. */
+void nvml_call_take(struct nvml *n, struct gpu_snapshot *ret);
+/* Pure, for nvml_sleep.c. */
 bool nvml_parse_information(const char *text, char uuid[GPU_UUID_LEN], char name[GPU_NAME_LEN]);
 void nvml_card_procs(struct nvml *n, struct nvml_card *c, uint32_t position, bool has_mig,
 	struct nvml_rows *rows);

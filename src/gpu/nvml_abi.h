@@ -60,6 +60,10 @@ enum nvml_code {
 /* Field numbers from 251 on, 199 and 200 meant other things in other releases: they are never asked. */
 #define NVML_FIELD_LINK_COUNT 91
 #define NVML_FIELD_RECOVERY_ACTION 230
+#define NVML_FIELD_LINK_RECOVERY_OLD 162 /* of a link; until Hopper */
+#define NVML_FIELD_LINK_RECOVERY_OK 213 /* of a link; from Blackwell on, these three */
+#define NVML_FIELD_LINK_RECOVERY_BAD 214
+#define NVML_FIELD_LINK_RECOVERY_ALL 215
 
 struct nvml_memory {
 	uint64_t total, free, used;

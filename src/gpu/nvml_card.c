@@ -95,10 +95,13 @@ static void sample_memory(struct nvml *n, struct nvml_card *c, struct gpu_card *
 	enum nvml_memory_call first = c->memory == MEMORY_UNDECIDED ? MEMORY_V2 : c->memory;
 	enum nvml_memory_call last = c->memory == MEMORY_UNDECIDED ? MEMORY_V1 : c->memory;
 	bool is_unsupported = true;
+	int64_t begun_us;
 	int code = NVML_OK;
 
 	for (enum nvml_memory_call call = first; call <= last; call++) {
+		begun_us = nvml_call_begin();
 		code = ask_memory(n, c, call, ret);
+		nvml_call_end(n, c, "memory", begun_us);
 		if (code == NVML_OK) {
 			c->memory = call;
 			return;
@@ -142,12 +145,14 @@ static enum value_state absence_of(enum gpu_state s)
 }
 
 /* What never changes is known from before; the rest would have to be asked. */
-static void put_asleep(const struct nvml_card *c, struct gpu_card *ret)
+static void put_asleep(const struct nvml *n, const struct nvml_card *c, struct gpu_card *ret)
 {
+	enum value_state why = n->is_yielding ? VALUE_NOT_ASKED : VALUE_ASLEEP;
+
 	for (int m = 0; m < METRIC_N; m++) {
 		bool is_kept = metric_info[m].tier == TIER_STATIC && value_is_present(c->slow[m]);
 
-		ret->m[m] = is_kept ? c->slow[m] : value_absent(VALUE_ASLEEP);
+		ret->m[m] = is_kept ? c->slow[m] : value_absent(why);
 	}
 }
 
@@ -160,7 +165,7 @@ void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struc
 	memcpy(ret->arch, c->arch, sizeof(ret->arch));
 	if (c->is_asleep || (n->base.ask.lets_sleep && c->may_sleep && c->handle != NULL &&
 				    nvml_bus_is_asleep(n->host_root, c->bus_id))) {
-		put_asleep(c, ret);
+		put_asleep(n, c, ret);
 		return;
 	}
 	if (c->handle != NULL)

@@ -42,8 +42,12 @@ void nvml_event_take(struct nvml *n, int64_t wall_ms)
 	for (int k = 0; n->events != NULL && k < EVENTS_MAX; k++) {
 		struct nvml_event ev = {0};
 
+		int64_t begun_us = nvml_call_begin();
+		int code = n->lib.fn.event_wait(n->events, &ev, 0);
+
+		nvml_call_end(n, NULL, "events", begun_us);
 		/* A time-out is "nothing more"; with an error there's nothing either. */
-		if (n->lib.fn.event_wait(n->events, &ev, 0) != NVML_OK)
+		if (code != NVML_OK)
 			return;
 		for (uint32_t i = 0; ev.type == NVML_EVENT_XID && i < n->n_cards; i++) {
 			struct nvml_card *c = &n->cards[i];

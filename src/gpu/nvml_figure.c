@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "gpu/nvml_link.h"
 
 #include <string.h>
 
@@ -54,6 +55,33 @@ static int take_u64(int code, uint64_t v, int64_t *ret)
 		return NVML_NO_DATA;
 	*ret = (int64_t)v;
 	return NVML_OK;
+}
+
+int nvml_field_value(const struct nvml_field *f, int64_t *ret)
+{
+	switch (f->type) {
+	case 0:
+		if (!(f->value.real >= 0 && f->value.real < 9e15))
+			return NVML_NO_DATA;
+		*ret = (int64_t)f->value.real;
+		return NVML_OK;
+	case 1:
+		return take_u32(NVML_OK, f->value.u32, ret);
+	case 2:
+	case 3:
+		return take_u64(NVML_OK, f->value.u64, ret);
+	case 4:
+		*ret = f->value.i64;
+		return NVML_OK;
+	case 5:
+		*ret = f->value.i32;
+		return NVML_OK;
+	case 6:
+		*ret = f->value.u16;
+		return NVML_OK;
+	default:
+		return NVML_NO_DATA;
+	}
 }
 
 static int pair_util(struct asking *a, uint64_t v[4])
@@ -329,6 +357,16 @@ static int read_pstate(struct asking *a, int64_t *ret)
 	return code;
 }
 
+static bool is_gentle(const struct nvml *n)
+{
+	return n->is_gentle && n->base.ask.details && n->base.ask.lets_sleep;
+}
+
+static int read_link_recoveries(struct asking *a, int64_t *ret)
+{
+	return nvml_link_recoveries(a->n, a->c, ret);
+}
+
 /* The call blocks for 20 ms each way: on few cards only, and seldom. */
 static int read_pcie_call(struct asking *a, int which, enum metric m, int64_t *ret)
 {
@@ -338,7 +376,7 @@ static int read_pcie_call(struct asking *a, int which, enum metric m, int64_t *r
 
 	if (a->f->pcie_throughput == NULL)
 		return NVML_FUNCTION_NOT_FOUND;
-	if (a->n->n_cards > PCIE_CALL_CARDS)
+	if (a->n->n_cards > PCIE_CALL_CARDS || is_gentle(a->n))
 		return NOT_ASKED_CODE;
 	if (value_is_present(c->slow[m]) && a->now_ms - c->pcie_ms < NVML_SLOW_MS) {
 		*ret = c->slow[m].v;
@@ -462,41 +500,14 @@ static const struct nvml_metric metrics[] = {
 	RATE(NVLINK_RX, KIB_S_MAX, 139, ALL_LINKS, RATE_KIB, NULL),
 	FIELD(NVLINK_CRC, 0, COUNT_MAX, 38, NULL),
 	FIELD(NVLINK_REPLAYS, 0, COUNT_MAX, 52, NULL),
-	/* 161 and 162 went with Blackwell; these counters cover all links. */
-	FIELD(NVLINK_RECOVERIES, 0, COUNT_MAX, 59, NULL),
+	/* These two cover all links; recoveries have counters of each link besides, which newer cards still have. */
+	FIELD(NVLINK_RECOVERIES, 0, COUNT_MAX, 59, read_link_recoveries),
 	WAY(BAR1_TOTAL, 0, INT32_MAX, read_bar1_total),
 	WAY(BAR1_USED, 0, INT32_MAX, read_bar1_used),
 	WAY(PERSISTENCE, 0, 1, read_persistence),
 	WAY(COMPUTE_MODE, 0, 3, read_compute_mode),
 	WAY(MIG_PENDING, 0, 1, read_mig_pending),
 };
-
-static int field_value(const struct nvml_field *f, int64_t *ret)
-{
-	switch (f->type) {
-	case 0:
-		if (!(f->value.real >= 0 && f->value.real < 9e15))
-			return NVML_NO_DATA;
-		*ret = (int64_t)f->value.real;
-		return NVML_OK;
-	case 1:
-		return take_u32(NVML_OK, f->value.u32, ret);
-	case 2:
-	case 3:
-		return take_u64(NVML_OK, f->value.u64, ret);
-	case 4:
-		*ret = f->value.i64;
-		return NVML_OK;
-	case 5:
-		*ret = f->value.i32;
-		return NVML_OK;
-	case 6:
-		*ret = f->value.u16;
-		return NVML_OK;
-	default:
-		return NVML_NO_DATA;
-	}
-}
 
 /* A counter that went back was set to nothing, or has wrapped: there's no rate this time. */
 static struct value rate_of(struct asking *a, const struct nvml_metric *m, int64_t raw, int64_t us)
@@ -547,7 +558,7 @@ static bool take_field(struct asking *a, const struct nvml_metric *m, const stru
 	int64_t now_us, struct value *ret)
 {
 	int64_t v = 0;
-	int code = f->code == NVML_OK ? field_value(f, &v) : f->code;
+	int code = f->code == NVML_OK ? nvml_field_value(f, &v) : f->code;
 
 	/* A library that doesn't know a field's number answers so for that field. */
 	if (code == NVML_INVALID_ARGUMENT)
@@ -574,12 +585,14 @@ static struct value read_ways(struct asking *a, const struct nvml_metric *m)
 	bool has_reason = false;
 
 	for (unsigned k = 0; k < METRIC_WAYS && m->ways[k] != NULL; k++) {
-		int64_t v = 0;
+		int64_t v = 0, begun_us;
 		int code;
 
 		if (c->gone[m->metric] & 1u << k)
 			continue;
+		begun_us = nvml_call_begin();
 		code = m->ways[k](a, &v);
+		nvml_call_end(a->n, c, metric_info[m->metric].key, begun_us);
 		if (code == NVML_OK)
 			return checked(a, m, value_of(v));
 		if (code == NOT_ASKED_CODE)
@@ -612,13 +625,16 @@ static bool is_due_at(int64_t last_ms, int64_t every_ms, int64_t now_ms)
 static struct due due_now(const struct nvml *n, const struct nvml_card *c, int64_t now_ms)
 {
 	struct due d = {.slow = is_due_at(c->slow_ms, NVML_SLOW_MS, now_ms)};
+	int64_t times;
 
 	if (!n->base.ask.details)
 		return d;
 	d.more[TIER_FAST] = true;
 	d.more[TIER_STATIC] = c->more_ms[TIER_STATIC] == 0;
-	d.more[TIER_SLOW] = is_due_at(c->more_ms[TIER_SLOW], NVML_SLOW_MS, now_ms);
-	d.more[TIER_RARE] = is_due_at(c->more_ms[TIER_RARE], NVML_RARE_MS, now_ms);
+	times = is_gentle(n) ? NVML_GENTLE : 1;
+	d.slow = is_due_at(c->slow_ms, NVML_SLOW_MS * times, now_ms);
+	d.more[TIER_SLOW] = is_due_at(c->more_ms[TIER_SLOW], NVML_SLOW_MS * times, now_ms);
+	d.more[TIER_RARE] = is_due_at(c->more_ms[TIER_RARE], NVML_RARE_MS * times, now_ms);
 	return d;
 }
 
@@ -648,7 +664,7 @@ static void ask_fields(struct asking *a, const struct due *due, struct value *v,
 {
 	struct nvml_field f[FIELDS_MAX];
 	size_t at[FIELDS_MAX], n = 0;
-	int64_t now_us = clock_boot_us();
+	int64_t now_us = clock_boot_us(), begun_us;
 	int code;
 
 	for (size_t i = 0; i < ARRAY_LEN(metrics) && n < FIELDS_MAX; i++) {
@@ -662,7 +678,9 @@ static void ask_fields(struct asking *a, const struct due *due, struct value *v,
 	}
 	if (n == 0)
 		return;
+	begun_us = nvml_call_begin();
 	code = a->f->fields == NULL ? NVML_FUNCTION_NOT_FOUND : a->f->fields(a->d, (int32_t)n, f);
+	nvml_call_end(a->n, a->c, "field values", begun_us);
 	if (nvml_card_drop(a->n, a->c, code))
 		return;
 	for (size_t k = 0; k < n; k++) {

@@ -85,15 +85,17 @@ static size_t stride_of(const struct nvml *n, const struct raw_list *l, int vari
 }
 
 /* One call of one variant, with room that grows: processes come and go between question and answer. */
-static int read_variant(struct nvml *n, struct nvml_device *d, nvml_list_call *call, int variant,
-	struct raw_list *ret)
+static int read_variant(struct nvml *n, const struct nvml_card *c, struct nvml_device *d,
+	nvml_list_call *call, int variant, struct raw_list *ret)
 {
 	uint32_t room = 32;
 
 	for (int attempt = 0; attempt < 4; attempt++) {
 		struct raw_list l = {.rows = xcalloc(room, WIDEST), .n = room};
+		int64_t begun_us = nvml_call_begin();
 		int code = call(d, &l.n, l.rows);
 
+		nvml_call_end(n, c, "process list", begun_us);
 		if (code == NVML_OK) {
 			l.n = l.n > room ? room : l.n;
 			l.stride = stride_of(n, &l, variant);
@@ -112,8 +114,8 @@ static int read_variant(struct nvml *n, struct nvml_device *d, nvml_list_call *c
  * The newest variant that works. Only "there is no such function" moves the library's starting point for good; an
  * unknown error is given one chance with the older variants, for there are drivers whose newest one never works.
  */
-static int read_list(
-	struct nvml *n, struct nvml_device *d, enum nvml_list list, struct raw_list *ret)
+static int read_list(struct nvml *n, const struct nvml_card *c, struct nvml_device *d,
+	enum nvml_list list, struct raw_list *ret)
 {
 	int first = NVML_FUNCTION_NOT_FOUND;
 	bool is_first = true;
@@ -121,7 +123,7 @@ static int read_list(
 	for (int variant = n->first_variant[list]; variant < LIST_VARIANTS; variant++) {
 		nvml_list_call *call = list_call(&n->lib.fn, list, variant);
 		int code = call == NULL ? NVML_FUNCTION_NOT_FOUND
-					: read_variant(n, d, call, variant, ret);
+					: read_variant(n, c, d, call, variant, ret);
 
 		if (code == NVML_OK)
 			return code;
@@ -246,7 +248,7 @@ static int list_instances(struct nvml *n, struct nvml_card *c, enum nvml_list li
 			return r;
 		if (r != NVML_OK || instance == NULL)
 			continue; /* numbers of instances have gaps */
-		seen = read_list(n, instance, list, &l);
+		seen = read_list(n, c, instance, list, &l);
 		if (nvml_code_is_stale(seen))
 			return seen;
 		if (seen == NVML_OK) {
@@ -262,7 +264,7 @@ static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list
 	bool has_mig, uint32_t from, struct nvml_rows *rows)
 {
 	struct raw_list l;
-	int code = read_list(n, c->handle, list, &l);
+	int code = read_list(n, c, c->handle, list, &l);
 
 	if (code == NVML_OK) {
 		add_list(&l, list, position, from, rows);

@@ -86,9 +86,12 @@ bool nvml_rest_is_over(struct nvml *n, int64_t now_ms)
 	if (n->rest_until_ms != 0 && n->base.ask.lets_sleep) {
 		if (now_ms < n->rest_until_ms)
 			return false;
-		n->idle_need_ms = n->idle_need_ms * 2 > NVML_IDLE_MAX_MS ? NVML_IDLE_MAX_MS
-									 : n->idle_need_ms * 2;
+		if (!n->is_yielding)
+			n->idle_need_ms = n->idle_need_ms * 2 > NVML_IDLE_MAX_MS
+						  ? NVML_IDLE_MAX_MS
+						  : n->idle_need_ms * 2;
 	}
+	n->is_yielding = false;
 	n->rest_until_ms = 0;
 	n->idle_since_ms = 0;
 	return true;

@@ -74,8 +74,10 @@ static int read_ring(struct nvml *n, struct nvml_card *c, const struct gpu_proc 
 	for (int attempt = 0; attempt < 3 && code == NVML_INSUFFICIENT_SIZE; attempt++) {
 		uint32_t count = c->use_room;
 		struct nvml_process_sample *s = xcalloc(count, sizeof(*s));
+		int64_t begun_us = nvml_call_begin();
 
 		code = n->lib.fn.process_util(c->handle, s, &count, since);
+		nvml_call_end(n, c, "use by process", begun_us);
 		for (uint32_t i = 0; code == NVML_OK && i < count && i < c->use_room; i++) {
 			if (s[i].stamp_us <= since)
 				continue;

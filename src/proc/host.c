@@ -183,8 +183,8 @@ static struct value take_milli(const char **s)
 
 void host_read(struct host_reader *r, int64_t now_ms, struct host_figures *ret)
 {
+	const char *s, *elsewhere = getenv("GPUSTOW_HOST_ROOT");
 	CLEANUP(buf_done) struct buf b = {0};
-	const char *s;
 
 	if (!r->is_known)
 		read_fixed(r, &b);
@@ -197,6 +197,9 @@ void host_read(struct host_reader *r, int64_t now_ms, struct host_figures *ret)
 	ret->load_15m_milli = take_milli(&s);
 	s = read_text(r, "/proc/uptime", &b);
 	ret->uptime_ms = take_milli(&s);
+	ret->on_battery = host_on_battery(r->root != NULL     ? r->root
+					  : elsewhere != NULL ? elsewhere
+							      : "");
 }
 
 void host_reader_done(struct host_reader *r)

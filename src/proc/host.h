@@ -21,6 +21,9 @@ struct host_reader {
 void host_reader_done(struct host_reader *r);
 void host_read(struct host_reader *r, int64_t now_ms, struct host_figures *ret);
 
+/* 1 or 0; unsupported where no battery feeds the machine. root: before /sys. */
+struct value host_on_battery(const char *root);
+
 /* Pure. The number of "Key:   123 kB" in /proc/meminfo; -ENOENT without such a line. */
 int meminfo_kib(const char *text, const char *key, int64_t *ret);
 /* Pure. Memory and swap of *ret from /proc/meminfo. */

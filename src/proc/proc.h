@@ -13,7 +13,7 @@ struct proc_stat {
 	pid_t pid, ppid, pgid, sid;
 	char state; /* R S D Z T ... */
 	uint64_t start_ticks; /* field 22 */
-	uint64_t cpu_ticks;   /* utime + stime */
+	uint64_t cpu_ticks; /* utime + stime */
 	uint64_t rss_pages;
 	char comm[32]; /* raw, as the kernel gives it */
 };
@@ -40,8 +40,8 @@ ssize_t proc_read_bytes(pid_t pid, const char *file, char *ret, size_t size);
 
 /* "8-4-4-4-12". With fault points compiled in, GPUSTOW_TEST_BOOT_ID is believed instead. */
 int proc_boot_id(char ret[40]);
-uint64_t proc_pid_ns(void);	    /* inode of /proc/self/ns/pid; 0 unknown */
-bool proc_is_initial_pid_ns(void);  /* false inside a container */
+uint64_t proc_pid_ns(void); /* inode of /proc/self/ns/pid; 0 unknown */
+bool proc_is_initial_pid_ns(void); /* false inside a container */
 /* SHA-256 (hex, 64 digits) of machine-id (and host name outside the initial pid namespace): protocol.md 1. */
 int proc_machine_key(char ret[65]);
 
@@ -58,9 +58,11 @@ size_t proc_table_tree(const struct proc_table *t, pid_t root, pid_t sid, size_t
 /* The same, but for some processes that don't belong, and neither does what only hangs below them. */
 struct proc_tree {
 	pid_t root; /* 0: don't look at descent; never in the answer itself */
-	pid_t sid;  /* 0: don't look at sessions */
-	bool (*is_barrier)(void *arg, const struct proc_stat *row); /* NULL: none; asked once for each row found */
+	pid_t sid; /* 0: don't look at sessions */
+	bool (*is_barrier)(void *arg,
+		const struct proc_stat *row); /* NULL: none; asked once for each row found */
 	void *arg;
 };
 /* Fills ret with positions in rows, ascending, zombies left out; returns how many (at most max). */
-size_t proc_table_select(const struct proc_table *t, const struct proc_tree *q, size_t *ret, size_t max);
+size_t proc_table_select(
+	const struct proc_table *t, const struct proc_tree *q, size_t *ret, size_t max);

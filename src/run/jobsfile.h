@@ -24,14 +24,14 @@ struct jobline {
 	const char *command; /* trimmed; NUL-terminated, in the list's memory */
 	size_t command_len;
 	char key[JOB_KEY_LEN]; /* 12 hex digits, '#', occurrence */
-	int64_t vram_mib;      /* -1: undeclared */
-	uint32_t gpus;	       /* 0: a CPU job */
-	int64_t timeout_ms;    /* 0: none */
-	int64_t retries;       /* -1: not given */
+	int64_t vram_mib; /* -1: undeclared */
+	uint32_t gpus; /* 0: a CPU job */
+	int64_t timeout_ms; /* 0: none */
+	int64_t retries; /* -1: not given */
 	bool cancel;
-	const char *name;  /* NULL: none */
+	const char *name; /* NULL: none */
 	const char *after; /* raw list "a,b", NULL: none */
-	const char *gpu;   /* raw list, NULL: any */
+	const char *gpu; /* raw list, NULL: any */
 };
 
 struct jobsfile_error {

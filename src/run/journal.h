@@ -24,8 +24,14 @@
 #include <stdint.h>
 
 enum job_status {
-	JOB_PENDING, JOB_RUNNING, /* not terminal; running: a "started" or a "bind" is its last word */
-	JOB_OK, JOB_FAILED, JOB_TIMEOUT, JOB_INFEASIBLE, JOB_FAILED_OOM, JOB_CANCELLED,
+	JOB_PENDING,
+	JOB_RUNNING, /* not terminal; running: a "started" or a "bind" is its last word */
+	JOB_OK,
+	JOB_FAILED,
+	JOB_TIMEOUT,
+	JOB_INFEASIBLE,
+	JOB_FAILED_OOM,
+	JOB_CANCELLED,
 };
 const char *job_status_name(enum job_status s); /* the journal's words: "ok", "failed_oom", ... */
 bool job_status_is_terminal(enum job_status s);
@@ -45,7 +51,7 @@ struct job_record {
 	char *command;
 	enum job_status status;
 	bool has_returncode, has_util;
-	bool is_bound;	  /* a bind without unbind, oom, done, interrupted */
+	bool is_bound; /* a bind without unbind, oom, done, interrupted */
 	bool was_started; /* a "started" was read since the bind */
 	int64_t attempts; /* completed ones, as gpusched counts */
 	int64_t returncode;
@@ -56,24 +62,26 @@ struct job_record {
 	/* The attempt in flight; attempt == 0: none of ours. */
 	uint32_t attempt; /* the last number bound */
 	const char *root_id, *machine_key, *boot_id; /* "" unknown; the same text is held once */
-	int32_t *gpus;				     /* n_gpus; job_record_set_gpus */
-	const char **uuids;			     /* n_gpus; "" where gpusched's record has none */
+	int32_t *gpus; /* n_gpus; job_record_set_gpus */
+	const char **uuids; /* n_gpus; "" where gpusched's record has none */
 	uint32_t n_gpus;
 	char token[ID_LEN];
-	char time[31];	    /* of the last record with one, "" unknown */
+	char time[31]; /* of the last record with one, "" unknown */
 	int64_t bound_vram; /* -1: undeclared */
 	char *log;
 	int64_t log_offset;
-	int64_t pgid;	      /* of a "started" record; 0: none */
+	int64_t pgid; /* of a "started" record; 0: none */
 	uint64_t start_ticks; /* 0: gpusched's record, which has none */
-	double seconds;	      /* of the last done, < 0 unknown */
+	double seconds; /* of the last done, < 0 unknown */
 	/* Kept by the run while it's up; the journal doesn't touch it. */
 	void *user;
 };
 
 /* Cards of a record that isn't the journal's, for journal_bind: copies n indices and UUIDs (uuids NULL: ""). */
-void job_record_set_gpus(struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n);
-void job_record_clear_gpus(struct job_record *r); /* what set_gpus made, never a record of the journal */
+void job_record_set_gpus(
+	struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n);
+void job_record_clear_gpus(
+	struct job_record *r); /* what set_gpus made, never a record of the journal */
 
 struct journal;
 
@@ -84,7 +92,7 @@ struct journal *journal_load_bytes(const char *bytes, size_t n);
 void journal_free(struct journal *j);
 size_t journal_skipped(const struct journal *j);
 
-const char *journal_queue(const struct journal *j);   /* "" before the first "queue" record */
+const char *journal_queue(const struct journal *j); /* "" before the first "queue" record */
 uint64_t journal_epoch(const struct journal *j);
 /*
  * The simulated cards of the last epoch and their directory: they are a machine of their own, and who comes later without
@@ -104,8 +112,11 @@ struct job_record *journal_find_no(const struct journal *j, uint64_t no);
 int journal_open_append(struct journal *j, struct err *e);
 
 /* Each puts a record into memory (folded at once) and into the pending batch; journal_commit writes the batch. */
-struct job_record *journal_seen(struct journal *j, const char *key, const char *command); /* gives the number */
-void journal_bind(struct journal *j, struct job_record *r, const struct job_record *bound); /* attempt, token, ids, gpus, uuids, n_gpus, bound_vram, log, log_offset are taken from bound */
+struct job_record *journal_seen(
+	struct journal *j, const char *key, const char *command); /* gives the number */
+void journal_bind(struct journal *j, struct job_record *r,
+	const struct job_record *
+		bound); /* attempt, token, ids, gpus, uuids, n_gpus, bound_vram, log, log_offset are taken from bound */
 void journal_unbind(struct journal *j, struct job_record *r, const char *why);
 void journal_started(struct journal *j, struct job_record *r, int64_t pgid, uint64_t start_ticks);
 void journal_interrupted(struct journal *j, struct job_record *r);

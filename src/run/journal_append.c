@@ -23,6 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define BATCH_KEPT 65536 /* bytes of room that stay for the next batch */
+
 static void put_string(struct buf *b, const char *s)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
@@ -291,6 +293,9 @@ int journal_commit(struct journal *j, bool durable, struct err *e)
 	}
 	j->is_unsynced = !durable && (j->is_unsynced || j->batch.len > 0);
 	j->size += (int64_t)j->batch.len;
+	/* The first batch of a long list is large, and none after it. */
+	if (j->batch.len > BATCH_KEPT)
+		buf_done(&j->batch);
 	buf_clear(&j->batch);
 	return 0;
 }

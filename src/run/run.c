@@ -184,7 +184,7 @@ static void look_for_end(struct run *r)
 	} else if (!count_hopeful(r) && !r->file.is_waiting) {
 		if (!r->config->watch) {
 			finish(r);
-		} else if (!r->said_drained) {
+		} else if (!r->said_drained && r->said_gpus) {
 			run_say(r,
 				"queue drained — watching jobs file for new lines (Ctrl-C to stop)");
 			r->said_drained = true;
@@ -500,6 +500,7 @@ static int begin(struct run *r, struct err *e)
 		code = journal_commit(r->journal, true, e);
 	if (code < 0)
 		return code;
+	run_jobs_give_back();
 	adopt_journal(r);
 	ask_cancels(r);
 	if (!r->config->only_settle) {
@@ -547,6 +548,7 @@ static void run_done(struct run *r)
 	json_decref(r->env);
 	json_decref(r->observing);
 	free(r->acks);
+	free(r->decisions);
 	free(r->file_error);
 	free(r->down_why);
 	free(r->log_dir);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct run_config {
-	const char *program;   /* what messages begin with: "gpustow run" or "gpusched" */
+	const char *program; /* what messages begin with: "gpustow run" or "gpusched" */
 	const char *jobs_path; /* NULL with only_settle */
 	const char *log_dir;
 	int32_t gpus[GPU_MAX]; /* --gpus; n_gpus 0: all */
@@ -19,8 +19,8 @@ struct run_config {
 	int64_t oom_retries, max_jobs; /* max_jobs 0: no limit */
 	int64_t grace_ms;
 	bool first_interrupt_drains; /* on a terminal, under the name gpustow */
-	bool has_panel;		     /* stdout is a terminal that can move its cursor */
-	bool json;		     /* words go to stderr, one document to stdout at the end */
+	bool has_panel; /* stdout is a terminal that can move its cursor */
+	bool json; /* words go to stderr, one document to stdout at the end */
 	/* No jobs file: settle what is in flight, starting nothing; cancel_no is stopped. For `run cancel` without a scheduler. */
 	bool only_settle;
 	const uint64_t *cancel_no;

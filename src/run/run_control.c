@@ -134,15 +134,30 @@ static const char *state_word(const struct view_job *v)
 	}
 }
 
+/* How it ended, from the journal: "failed (exit 7) after 3s". */
+static void put_end(const struct view_job *v, struct buf *out)
+{
+	buf_printf(out, "it has ended: %s", v->status);
+	if (v->has_returncode)
+		buf_printf(out, " (exit %" PRId64 ")", v->returncode);
+	if (v->seconds >= 0)
+		buf_printf(out, " after %.0fs", v->seconds);
+}
+
 static json_t *why_one(const struct view_job *v)
 {
-	const char *why = v->why		     ? v->why
-			  : v->state == VIEW_RUNNING ? "it is running"
-			  : v->state == VIEW_PENDING ? "it is looked at again at the next turn"
-						     : "it has ended";
+	CLEANUP(buf_done) struct buf why = {0};
 
+	if (v->why)
+		buf_puts(&why, v->why);
+	else if (v->state == VIEW_RUNNING)
+		buf_puts(&why, "it is running");
+	else if (v->state == VIEW_PENDING)
+		buf_puts(&why, "it is looked at again at the next turn");
+	else
+		put_end(v, &why);
 	return json_pack("{s:I,s:s,s:s,s:s}", "job", (json_int_t)v->no, "state", state_word(v),
-		"why", why, "command", v->command);
+		"why", buf_str(&why), "command", v->command);
 }
 
 static json_t *answer_why(struct run *r, const json_t *request)

@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "run/jobsfile.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +186,13 @@ static void take_list(struct run *r, const struct jobsfile *f)
 	r->board_is_old = true;
 }
 
+void run_jobs_give_back(void)
+{
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 /* Every error of the file, one a line, as "jobs file line N: ...". */
 static void put_errors(const struct jobsfile *f, struct buf *b, const char *sep)
 {
@@ -251,4 +259,6 @@ void run_jobs_reread(struct run *r)
 	}
 	set_text(&r->file_error, NULL);
 	take_list(r, &f);
+	jobsfile_done(&f);
+	run_jobs_give_back();
 }

@@ -36,6 +36,8 @@ static void fill(struct run *r)
 		if (!rec->no)
 			continue;
 		j = run_job_of(r, rec);
+		if (run_job_is_pending(j) && rec->status != JOB_RUNNING)
+			j->why_text = xstrdup("no scheduler is running; a new run starts it");
 		if (rec->status != JOB_RUNNING)
 			continue;
 		run_attempt_new(j);

@@ -454,7 +454,10 @@ static void count_never(
 		run_wake_in(r, 50);
 		return;
 	}
-	plan_why_text(&j->why, &c->node, NULL, p, &text);
+	if (j->gpu && !p->only_cards)
+		buf_printf(&text, "no card of the list gpu=%s is in this machine", j->gpu);
+	else
+		plan_why_text(j->why, &c->node, NULL, p, &text);
 	run_settle_infeasible(r, j, buf_str(&text));
 }
 
@@ -466,7 +469,7 @@ static void say_long_wait(
 	if (j->said_wait || c->now_ms - j->waiting_since_ms < LONG_WAIT_MS)
 		return;
 	j->said_wait = true;
-	plan_why_text(&j->why, &c->node, NULL, p, &text);
+	plan_why_text(j->why, &c->node, NULL, p, &text);
 	run_say(r, "job %" PRIu64 " has been waiting for 5 minutes: %s", j->rec->no,
 		j->why_text ? j->why_text : buf_str(&text));
 }
@@ -474,16 +477,25 @@ static void say_long_wait(
 static void apply(struct run *r, struct run_job *j, const struct plan_decision *d,
 	const struct run_cluster *c, const struct plan_job *p)
 {
-	j->why = *d;
+	j->why = d;
 	if (d->what == PLAN_START) {
 		j->never_n = 0;
 		bind_job(r, j, d->cards);
-	} else if (d->what == PLAN_NEVER && c->node.n_cards) {
+	} else if (c->node.n_cards && (d->what == PLAN_NEVER || (j->gpu && !p->only_cards))) {
 		count_never(r, j, c, p);
 	} else {
 		j->never_n = 0;
 		say_long_wait(r, j, c, p);
 	}
+}
+
+/* Room for a new plan's decisions in the old one's place; nobody points to those any more. */
+static struct plan_decision *fresh_decisions(struct run *r, size_t n)
+{
+	for (size_t i = 0; i < r->n_jobs; i++)
+		r->jobs[i]->why = NULL;
+	r->decisions = xreallocarray(r->decisions, n, sizeof(*r->decisions));
+	return r->decisions;
 }
 
 static size_t in_flight(const struct run *r)
@@ -498,7 +510,7 @@ static size_t in_flight(const struct run *r)
 void run_place(struct run *r)
 {
 	CLEANUP_FREE struct plan_job *jobs = NULL;
-	CLEANUP_FREE struct plan_decision *decisions = NULL;
+	struct plan_decision *decisions;
 	CLEANUP_FREE struct run_job **who = NULL;
 	struct plan_policy policy = run_policy(r);
 	struct run_cluster c;
@@ -526,7 +538,7 @@ void run_place(struct run *r)
 	}
 	if (!n)
 		return;
-	decisions = xcalloc(n, sizeof(*decisions));
+	decisions = fresh_decisions(r, n);
 	plan_make(&c.node, 1, jobs, n, &policy, 0, decisions);
 	for (size_t i = 0; i < n; i++)
 		apply(r, who[decisions[i].job], &decisions[i], &c, &jobs[decisions[i].job]);

@@ -25,7 +25,8 @@ static void put_time(struct buf *b)
 	buf_printf(b, "[%02d:%02d:%02d] ", tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
-static void say(struct run *r, const char *prefix, const char *fmt, va_list ap)
+__attribute__((format(printf, 3, 0))) static void say(
+	struct run *r, const char *prefix, const char *fmt, va_list ap)
 {
 	put_time(&r->out);
 	buf_puts(&r->out, prefix);

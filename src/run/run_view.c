@@ -45,9 +45,9 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 		return "the run is draining";
 	if (c->why_none[0] && j->gpus)
 		return keep(m, xstrdup(c->why_none));
-	if (j->why.what == PLAN_START || (!j->why.need_mib && j->why.why == WHY_NONE))
+	if (!j->why || j->why->what == PLAN_START || (!j->why->need_mib && j->why->why == WHY_NONE))
 		return NULL;
-	plan_why_text(&j->why, &c->node, NULL, &p, &b);
+	plan_why_text(j->why, &c->node, NULL, &p, &b);
 	return keep(m, buf_take(&b));
 }
 
@@ -146,13 +146,13 @@ static int by_number(const void *a, const void *b)
 	return (*x)->rec->no < (*y)->rec->no ? -1 : (*x)->rec->no > (*y)->rec->no;
 }
 
-static void count_done(const struct run_job *j, struct run_view *v)
+static void count_done(const struct run_job *j, bool is_live, struct run_view *v)
 {
 	bool failed = j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED;
 
 	if (!j->result) {
 		v->n_done_before++;
-		v->n_failed_before += failed && j->lineno;
+		v->n_failed_before += failed && (j->lineno || !is_live);
 		return;
 	}
 	v->n_done++;
@@ -213,7 +213,10 @@ static size_t fill_pending(struct run *r, const struct run_cluster *c, size_t ma
 			continue;
 		fill_common(r->lines[i], &jobs[n]);
 		jobs[n].state = VIEW_PENDING;
-		jobs[n].waiting_ms = clock_boot_ms() - r->lines[i]->waiting_since_ms;
+		/* Without a scheduler nobody knows since when. */
+		jobs[n].waiting_ms = r->lines[i]->waiting_since_ms
+					     ? clock_boot_ms() - r->lines[i]->waiting_since_ms
+					     : -1;
 		jobs[n++].why = why_of(r, r->lines[i], c, m);
 	}
 	return n;
@@ -237,7 +240,7 @@ static void fill_jobs(struct run *r, const struct run_cluster *c, size_t max_pen
 		if (!is_done(sorted[i]))
 			continue;
 		fill_done(r, sorted[i], &m->jobs[n++], &uses);
-		count_done(sorted[i], v);
+		count_done(sorted[i], r->base != NULL, v);
 	}
 	v->jobs = m->jobs;
 	v->n_jobs = n;

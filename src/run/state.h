@@ -85,8 +85,9 @@ struct run_job {
 	bool cancel; /* on its line, or asked for by `run cancel` */
 	char *name, *after, *gpu;
 	/* While it waits. */
-	int64_t waiting_since_ms, vram_edit_ms;
-	struct plan_decision why;
+	int64_t waiting_since_ms;
+	const struct plan_decision
+		*why; /* into run.decisions; NULL: nothing was decided since it waits */
 	char *why_text; /* what else keeps it: a dependency, a refusal; NULL */
 	uint64_t refused_seq; /* not sent again before a sample newer than this */
 	uint32_t never_n;
@@ -128,6 +129,7 @@ struct run {
 	size_t n_jobs, cap_jobs;
 	struct run_job **lines; /* those in the file, in its order */
 	size_t n_lines;
+	struct plan_decision *decisions; /* of the last plan */
 	uint64_t finished; /* results so far */
 
 	struct sample sample;
@@ -188,6 +190,8 @@ const char *run_gpus_text(
 int run_jobs_read_first(
 	struct run *r, struct err *e); /* -EINVAL: errors in the file, all of them in *e */
 void run_jobs_reread(struct run *r);
+/* What a long list took to be read goes back to the system, so that it isn't held for as long as the run lasts. */
+void run_jobs_give_back(void);
 struct run_job *run_job_of(struct run *r, struct job_record *rec);
 struct run_job *run_job_find(struct run *r, const char *word); /* number or name */
 struct run_job *run_job_attempt(

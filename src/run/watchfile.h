@@ -23,7 +23,7 @@ struct watchfile {
 	uint64_t ino, dev;
 	bool was_read;
 	struct buf believed; /* bytes last handed out */
-	struct buf seen;     /* bytes last read, may wait for belief */
+	struct buf seen; /* bytes last read, may wait for belief */
 	int64_t seen_since_ms;
 	bool is_waiting; /* seen differs from believed */
 };
@@ -38,6 +38,6 @@ bool watchfile_rang(struct watchfile *w);
  * Looks again. WATCH_NEW: *ret_bytes and *ret_n (owned by w until the next call) are the list to take over now.
  * settle_ms is how long an edit must hold still to be believed.
  */
-enum watch_result watchfile_look(struct watchfile *w, int64_t now_ms, int64_t settle_ms, const char **ret_bytes, size_t *ret_n,
-	struct err *e);
+enum watch_result watchfile_look(struct watchfile *w, int64_t now_ms, int64_t settle_ms,
+	const char **ret_bytes, size_t *ret_n, struct err *e);
 void watchfile_done(struct watchfile *w);

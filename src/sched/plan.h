@@ -21,41 +21,42 @@
 
 struct plan_card {
 	struct card_room room;
-	int32_t index;	       /* ties go to the lower one */
-	bool is_usable;	       /* false: lost, drained, not in --gpus */
-	bool was_seen;	       /* it answered at some time and may be used: never a reason for "never" when it's missing now */
-	int32_t numa;	       /* -1 unknown */
+	int32_t index; /* ties go to the lower one */
+	bool is_usable; /* false: lost, drained, not in --gpus */
+	bool was_seen; /* it answered at some time and may be used: never a reason for "never" when it's missing now */
+	int32_t numa; /* -1 unknown */
 	uint64_t nvlink_peers; /* bit i: linked to the card at position i of this node */
 };
 
 /* One of our attempts on one card. Only the guard asks for these; without them all charges count as blockers. */
 struct plan_running {
-	uint64_t id;	       /* the job's, for the sentence */
-	uint32_t card;	       /* position in the node */
-	int64_t charge_mib;    /* its part of the card's budgets_mib */
-	uint64_t beside_guard; /* guard_id of the PLAN_START decision that started it, 0: none. If that job is guarded still, it's no blocker */
+	uint64_t id; /* the job's, for the sentence */
+	uint32_t card; /* position in the node */
+	int64_t charge_mib; /* its part of the card's budgets_mib */
+	uint64_t
+		beside_guard; /* guard_id of the PLAN_START decision that started it, 0: none. If that job is guarded still, it's no blocker */
 };
 
 struct plan_node {
 	const struct plan_card *cards;
-	size_t n_cards;		/* <= 64 */
-	bool is_usable;		/* reachable, not drained; its cards count for "never" either way */
-	uint32_t n_cpu_jobs;	/* CPU jobs running there now */
-	uint32_t max_cpu_jobs;	/* 0: no limit */
+	size_t n_cards; /* <= 64 */
+	bool is_usable; /* reachable, not drained; its cards count for "never" either way */
+	uint32_t n_cpu_jobs; /* CPU jobs running there now */
+	uint32_t max_cpu_jobs; /* 0: no limit */
 	const struct plan_running *running; /* may be NULL */
 	size_t n_running;
 };
 
 struct plan_job {
 	uint64_t id;
-	int64_t declared_mib;  /* per card; UNDECLARED: a wholly idle card */
-	uint32_t gpus;	       /* 0: a CPU job */
-	int32_t priority;      /* higher first */
+	int64_t declared_mib; /* per card; UNDECLARED: a wholly idle card */
+	uint32_t gpus; /* 0: a CPU job */
+	int32_t priority; /* higher first */
 	int64_t waiting_since_ms;
-	bool exclusive;	       /* no other job of ours on its cards */
-	uint64_t only_cards;   /* 0: any; else bit i: position i of the node (with only_node) */
-	int32_t only_node;     /* -1: any */
-	bool is_blocked;       /* waits for something else (a dependency, a hold): counted, not placed */
+	uint64_t only_cards; /* 0: any; else bit i: position i of the node (with only_node) */
+	int32_t only_node; /* -1: any */
+	bool exclusive; /* no other job of ours on its cards */
+	bool is_blocked; /* waits for something else (a dependency, a hold): counted, not placed */
 	/* guard_node and guard_cards of its decision in the last plan: the place kept for it. guard_cards 0: none. */
 	int32_t guard_node;
 	uint64_t guard_cards;
@@ -72,9 +73,9 @@ struct plan_policy {
 	enum plan_place place;
 	int64_t margin_mib, idle_threshold_mib;
 	bool exclusive;
-	bool need_nvlink;      /* several cards: only sets joined by NVLink (each to another of the set) where a node has sets of that size */
+	bool need_nvlink; /* several cards: only sets joined by NVLink (each to another of the set) where a node has sets of that size */
 	uint32_t max_jobs_per_card; /* 0: no limit */
-	uint32_t max_jobs;     /* starts allowed by this plan; 0: no limit */
+	uint32_t max_jobs; /* starts allowed by this plan; 0: no limit */
 	int64_t guard_after_ms; /* 0: off. A job that waited longer keeps its place: protocol and decisions.md, "The guard" */
 };
 
@@ -82,37 +83,37 @@ enum plan_what { PLAN_START, PLAN_WAIT, PLAN_NEVER };
 
 enum plan_why {
 	WHY_NONE,
-	WHY_MEMORY,	/* fits an empty card, not now: need_mib, best_free_mib on best_card of best_node */
-	WHY_NO_IDLE,	/* undeclared: no card is wholly idle (enough of them) */
-	WHY_FEW_CARDS,	/* enough room on some, not on `gpus` cards of one node: have_cards */
-	WHY_PROMISED,	/* other users' promises are in the way */
+	WHY_MEMORY, /* fits an empty card, not now: need_mib, best_free_mib on best_card of best_node */
+	WHY_NO_IDLE, /* undeclared: no card is wholly idle (enough of them) */
+	WHY_FEW_CARDS, /* enough room on some, not on `gpus` cards of one node: have_cards */
+	WHY_PROMISED, /* other users' promises are in the way */
 	WHY_JOBS_LIMIT, /* max_jobs, max_jobs_per_card or max_cpu_jobs */
-	WHY_GUARDED,	/* would delay the guarded job guard_id */
-	WHY_BLOCKED,	/* is_blocked */
-	WHY_NO_NODE,	/* no usable node or card now */
-	WHY_NVLINK,	/* enough cards have room, but no `gpus` of them are joined: have_cards are at most */
-	WHY_THRESHOLD,	/* undeclared, and the idle threshold is 0: can never be met */
+	WHY_GUARDED, /* would delay the guarded job guard_id */
+	WHY_BLOCKED, /* is_blocked */
+	WHY_NO_NODE, /* no usable node or card now */
+	WHY_NVLINK, /* enough cards have room, but no `gpus` of them are joined: have_cards are at most */
+	WHY_THRESHOLD, /* undeclared, and the idle threshold is 0: can never be met */
 	/* with PLAN_NEVER */
 	WHY_TOO_MANY_CARDS, /* have_cards usable at most on one node */
-	WHY_TOO_BIG,	    /* need_mib above the capacity; have_cards = how many cards are missing */
+	WHY_TOO_BIG, /* need_mib above the capacity; have_cards = how many cards are missing */
 };
 
 struct plan_decision {
 	size_t job; /* position in the jobs array */
 	enum plan_what what;
 	enum plan_why why;
-	int32_t node;	/* PLAN_START: position; else -1 */
+	int32_t node; /* PLAN_START: position; else -1 */
 	uint64_t cards; /* PLAN_START: bits of positions in that node */
 	int64_t need_mib, best_free_mib; /* margin included; best_free may be negative */
-	int32_t best_node, best_card;	 /* -1: none */
+	int32_t best_node, best_card; /* -1: none */
 	uint32_t have_cards;
+	int32_t guard_node; /* with guard_cards; -1: none */
 	/*
 	 * WHY_GUARDED: the job it would delay. PLAN_START: the guarded job on whose cards it starts as well; keep it with
 	 * the attempt (plan_running.beside_guard). 0: none.
 	 */
 	uint64_t guard_id;
 	/* PLAN_WAIT: the place kept for this job; hand it back in the next plan. */
-	int32_t guard_node; /* -1: none */
 	uint64_t guard_cards;
 };
 
@@ -121,10 +122,10 @@ struct plan_decision {
  * priority (higher first), then waiting_since_ms, then position. Writes n decisions into ret, in the order of `jobs`.
  * `now_ms` and waiting_since_ms share one clock.
  */
-void plan_make(const struct plan_node *nodes, size_t n_nodes, const struct plan_job *jobs, size_t n_jobs,
-	const struct plan_policy *policy, int64_t now_ms, struct plan_decision *ret);
+void plan_make(const struct plan_node *nodes, size_t n_nodes, const struct plan_job *jobs,
+	size_t n_jobs, const struct plan_policy *policy, int64_t now_ms, struct plan_decision *ret);
 
 /* The reason as a sentence: "needs 20992 MiB on one GPU; the best is gpu1 with 9100 MiB free". names: may be NULL. */
 struct buf;
-void plan_why_text(const struct plan_decision *d, const struct plan_node *nodes, const char *const *node_names,
-	const struct plan_job *job, struct buf *out);
+void plan_why_text(const struct plan_decision *d, const struct plan_node *nodes,
+	const char *const *node_names, const struct plan_job *job, struct buf *out);

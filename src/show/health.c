@@ -2,6 +2,7 @@
 #include "show/health.h"
 
 #include "base/cleanup.h"
+#include "show/xid.h"
 
 #include <stdio.h>
 #include <stdarg.h>
@@ -111,43 +112,17 @@ static void add_recovery(const struct gpu_card *c, struct facts *f)
 			(long long)action);
 }
 
-/* NVIDIA's catalogue of XIDs: those whose cause or way out can be said in a few words. */
-static const struct {
-	int64_t xid;
-	const char *text;
-} xids[] = {
-	{8, "the card stopped working on something"},
-	{13, "an error in the program that ran"},
-	{31, "a program used memory that isn't there"},
-	{32, "bad data from the program or the bus"},
-	{43, "a program was stopped; the card is well"},
-	{45, "a program's work was taken away; the card is well"},
-	{48, "a memory error that couldn't be corrected"},
-	{61, "the card's own microcontroller stopped"},
-	{62, "the card's own microcontroller stopped"},
-	{63, "memory was remapped or retired"},
-	{64, "memory couldn't be remapped or retired"},
-	{74, "an NVLink error"},
-	{79, "the card fell off the bus"},
-	{92, "many corrected memory errors"},
-	{94, "a memory error, contained in one program"},
-	{95, "a memory error that wasn't contained: reset the card"},
-	{119, "the card's system processor doesn't answer"},
-	{120, "the card's system processor failed"},
-};
-
 static void add_xid(const struct gpu_card *c, struct facts *f)
 {
 	int64_t xid = count_of(c, METRIC_XID_LAST), n = count_of(c, METRIC_XID_COUNT);
-	const char *text = NULL;
+	const struct xid_info *x = xid_find(xid);
+	CLEANUP(buf_done) struct buf text = {0};
 
 	if (!xid)
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(xids); i++)
-		if (xids[i].xid == xid)
-			text = xids[i].text;
-	add(f, "xid", HEALTH_WARNING, "last of %lld XID error%s: %lld%s%s", (long long)(n ? n : 1),
-		n > 1 ? "s" : "", (long long)xid, text ? ", " : "", text ? text : "");
+	xid_put(x, &text);
+	add(f, "xid", xid_weight(x), "last of %lld XID error%s: %lld%s%s", (long long)(n ? n : 1),
+		n > 1 ? "s" : "", (long long)xid, text.len ? ", " : "", buf_str(&text));
 }
 
 static void add_mig(const struct gpu_card *c, struct facts *f)

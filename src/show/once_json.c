@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "show/health.h"
+#include "show/xid.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +122,16 @@ static int64_t reserved_mib(const struct sample *s, uint32_t card)
 	return sum;
 }
 
+/* What the last XID means; null without one, or when it isn't known here. */
+static json_t *xid_json(const struct gpu_card *c)
+{
+	struct value last = c->m[METRIC_XID_LAST];
+	CLEANUP(buf_done) struct buf b = {0};
+
+	xid_put(value_is_present(last) ? xid_find(last.v) : NULL, &b);
+	return text_or_null(b.len ? buf_str(&b) : NULL);
+}
+
 static json_t *card_json(const struct sample *s, uint32_t i)
 {
 	const struct gpu_card *c = &s->snap.cards[i];
@@ -141,6 +152,7 @@ static json_t *card_json(const struct sample *s, uint32_t i)
 	set(o, "others_promised_mib", json_integer(s->promised_mib ? s->promised_mib[i] : 0));
 	set_metrics(o, c);
 	set(o, "throttle", throttle_words(c->m[METRIC_THROTTLE]));
+	set(o, "xid_text", xid_json(c));
 	set(o, "health", health_list(c));
 	set(o, "instances", instances_of(s, i));
 	return o;
@@ -224,6 +236,21 @@ static json_t *machine_json(const struct sample *s)
 	set(o, "load_5m_milli", value_or_null(h->load_5m_milli));
 	set(o, "load_15m_milli", value_or_null(h->load_15m_milli));
 	set(o, "uptime_ms", value_or_null(h->uptime_ms));
+	set(o, "on_battery",
+		value_is_present(h->on_battery) ? json_boolean(h->on_battery.v) : json_null());
+	return o;
+}
+
+static json_t *slowest_json(const struct gpu_snapshot *s)
+{
+	json_t *o;
+
+	if (!s || !s->slowest.what[0])
+		return json_null();
+	o = json_object();
+	set(o, "what", text_or_null(s->slowest.what));
+	set(o, "gpu_index", number_or_null(s->slowest.index, s->slowest.index >= 0));
+	set(o, "took_us", json_integer(s->slowest.took_us));
 	return o;
 }
 
@@ -260,6 +287,9 @@ static json_t *host_json(const struct show_host *h, bool with_timings)
 	set(o, "library_version", text_or_null(s ? s->library : NULL));
 	set(o, "sample_age_ms", number_or_null(h->sample_age_ms, s && h->sample_age_ms >= 0));
 	set(o, "clock_offset_ms", number_or_null(h->clock_offset_ms, s != NULL));
+	set(o, "driver_took_us", number_or_null(s ? s->driver_us : 0, s && s->driver_us > 0));
+	set(o, "slowest_call", slowest_json(s));
+	set(o, "has_foreign_pids", json_boolean(s && s->has_foreign_pids));
 	set(o, "machine", machine_json(h->sample));
 	set(o, "cards", cards);
 	set(o, "processes", processes);

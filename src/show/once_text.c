@@ -437,6 +437,33 @@ static void put_step(struct row *r, const char *name, int64_t ms)
 			(long long)(ms % 1000));
 }
 
+static void put_us(struct row *r, int64_t us)
+{
+	row_printf(r, ROW_DIM, " %lld.%03lld ms", (long long)(us / 1000), (long long)(us % 1000));
+}
+
+/* How long the driver took in all, and what it took longest for: some stop the whole machine meanwhile. */
+static void put_driver_time(
+	const struct show_host *h, const struct once_style *style, struct buf *out)
+{
+	const struct gpu_snapshot *s = h->sample ? &h->sample->snap : NULL;
+	struct row r;
+
+	if (!s || s->driver_us <= 0)
+		return;
+	row_begin(&r, &style->row, out);
+	row_text(&r, ROW_DIM, "    driver:");
+	put_us(&r, s->driver_us);
+	if (s->slowest.what[0]) {
+		row_text(&r, ROW_DIM, "  slowest: ");
+		row_text(&r, ROW_DIM, s->slowest.what);
+		if (s->slowest.index >= 0)
+			row_printf(&r, ROW_DIM, " of card %d", (int)s->slowest.index);
+		put_us(&r, s->slowest.took_us);
+	}
+	row_end(&r);
+}
+
 static void put_timings(const struct show_host *h, const struct once_style *style, struct buf *out)
 {
 	struct row r;
@@ -451,6 +478,7 @@ static void put_timings(const struct show_host *h, const struct once_style *styl
 	put_step(&r, "round trip", h->rtt_ms);
 	put_step(&r, "age", h->sample_age_ms);
 	row_end(&r);
+	put_driver_time(h, style, out);
 }
 
 static void put_host(
@@ -470,6 +498,11 @@ static void put_host(
 			style, out);
 	if (!h->sample->snap.n_cards)
 		return;
+	if (h->sample->snap.has_foreign_pids)
+		put_sentence(ROW_AMBER,
+			"in a container with process numbers of its own: the driver's are the host's, so processes have "
+			"no names here, and memory can't be told by process; start it with --pid=host",
+			style, out);
 	put_table(h->sample, style, out);
 	show_uses_add(&u, h->sample, -1, -1);
 	put_uses_line("    Users: ", &u, style, out);

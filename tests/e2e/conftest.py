@@ -1,9 +1,13 @@
 """Gives each end-to-end test its own world, and fails the test whose world isn't clean at the end."""
 import os
+import signal
 
 import pytest
 
 import harness
+
+# Started in the background of a script SIGINT would be ignored, and by every program of the tests as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

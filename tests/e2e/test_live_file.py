@@ -55,7 +55,7 @@ def test_L3_the_order_in_the_file_is_the_priority(world):
 
 
 def test_L4_W24_a_broken_edit_changes_nothing(world):
-    world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=1G gpu=9] echo waits")
+    world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=24000] echo waits")
     r = world.run()
     r.sees("job 1 started")
     world.jobs("[vram=] echo x", "[gpus=many] echo y", "[vram=1G cancel] " + note("a", wait_for("go")))
@@ -63,9 +63,10 @@ def test_L4_W24_a_broken_edit_changes_nothing(world):
     # All of its errors are listed (W24), and the good edit beside them waits.
     assert "jobs file line 1: cannot parse vram value '' (use MiB or a G/GiB suffix)" in line
     assert "jobs file line 2: gpus must be an integer, got 'many'" in line
+    world.jobs("[vram=1G] " + note("b"))
+    until(lambda: world.judge() == ["a", "b"])
     (world.dir / "go").touch()
     r.sees(r"job 1 finished \[OK\]")
-    world.jobs("[vram=1G] " + note("b"))
     r.wait()
     assert world.judge() == ["a", "b"]
 
@@ -100,7 +101,7 @@ def test_L6_attributes_of_a_pending_line_apply_at_once(world):
 
 
 def test_L7_the_line_of_a_running_job_may_go(world):
-    world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=1G gpu=7] echo keeps the run up")
+    world.jobs("[vram=1G] " + note("a", wait_for("go")), "[vram=24000] echo keeps the run up")
     r = world.run()
     r.sees("job 1 started")
     world.jobs("[vram=2G] " + note("other", wait_for("go")))
@@ -211,6 +212,7 @@ def test_cancel_word_on_a_line_and_gone_again(world):
     world.jobs("[vram=1G] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r = world.run()
     r.sees("job 2 started")
+    # Started isn't yet at its first word.
     until(lambda: "a" in world.judge())
     world.jobs("[vram=1G cancel] " + note("a", "sleep 60"), "[vram=1G] " + note("b", wait_for("go")))
     r.sees(r"job 1 finished \[CANCELLED\]")

@@ -114,7 +114,7 @@ def test_locales(world, tmp_path):
     ascii_only = once(world, "--sim", "1", env={"LC_ALL": "C"}).out
     assert ascii_only.isascii() and "5000/24576" in ascii_only
     if not shutil.which("localedef") or subprocess.run(
-            ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], capture_output=True).returncode > 1:
+            ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], capture_output=True).returncode > 1 or not (tmp_path / "de_DE.UTF-8" / "LC_CTYPE").exists():
         pytest.skip("no sources of the German locale here")
     german = once(world, "--sim", "1", env={"LC_ALL": "de_DE.UTF-8", "LOCPATH": str(tmp_path)}).out
     assert "\u2500" in german and not re.search(r"\d,\d", german) and "(4.9G)" in german, german
@@ -220,3 +220,73 @@ def test_a_second_call_reuses_the_connections(lab):
     doc = json.loads(r.stdout)
     assert r.returncode == 0 and doc["hosts"][1]["timings"]["first_sample_ms"] is not None
     assert first and masters(lab) == first
+
+
+def test_item_7_help_says_what_memory_leaves_out(world):
+    """CUDA's managed memory isn't in the memory of a process; the help says so, and so does the manual."""
+    told = " ".join(world.ask("--once", "--help").out.split())
+    assert "excludes CUDA managed memory" in told
+    assert "managed memory isn't in the memory of a process" in (Path(__file__).resolve().parents[2] / "docs/once.md").read_text()
+
+
+def can_unshare():
+    return os.geteuid() == 0 and shutil.which("unshare") and not subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode
+
+
+@pytest.mark.skipif(not can_unshare(), reason="no pid namespace to be had here")
+def test_item_19_in_a_pid_namespace_of_its_own(world):
+    """The driver names the host's numbers: there processes have no names, a line says why once, and the doctor too."""
+    sleeper = subprocess.Popen(["sleep", "1000"])
+    try:
+        env = {**world.env, **fake(world, f"cards 2\nproc 0 pid={sleeper.pid} used=20000\nproc 1 pid=2 used=5\n")}
+
+        def inside(*args):
+            # The agent of this namespace ends with it; it has a place of its own, for the other one's pids mean nothing in it.
+            root = world.dir / f"inside-{len(args)}"
+            got = subprocess.run(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program(), *args], capture_output=True,
+                                 text=True, timeout=60, env={**env, "GPUSTOW_AGENT_ROOT": str(root), MARK: world.env[MARK]})
+            return got.stdout, got.stderr
+        out, err = inside("--once", "--json")
+        host = json.loads(out)["hosts"][0]
+        assert host["has_foreign_pids"] and [p["used_mib"] for p in host["processes"]] == [20000, 5], err
+        # Number 2 is somebody in there, but not the one that the driver means.
+        assert all(p["name"] is None and p["user"] is None and p["command"] is None for p in host["processes"])
+        assert all(c["is_blind"] for c in host["cards"])
+        assert inside("--once")[0].count("--pid=host") == 1
+        found = json.loads(inside("doctor", "--json", "--timeout", "5")[0])["checks"]
+        (c,) = [c for c in found if c["id"] == "container"]
+        assert c["result"] == "warn" and "--pid=host" in c["mend"]
+        outside = document(world, env=env)["hosts"][0]
+        assert not outside["has_foreign_pids"] and outside["processes"][0]["name"] == "sleep"
+        assert "--pid=host" not in once(world, env=env).out
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_item_45_slowest_answer_of_the_driver(world):
+    env = fake(world, "cards 2\nslow nvmlDeviceGetPowerUsage card=1 80\n")
+    host = document(world, env=env)["hosts"][0]
+    assert host["slowest_call"]["what"] == "power_mw" and host["slowest_call"]["gpu_index"] == 1
+    assert 80000 <= host["slowest_call"]["took_us"] <= host["driver_took_us"] < 60_000_000
+    assert "slowest: power_mw of card 1 8" in world.ask("--once", "--debug", env=env).out
+
+
+def test_item_43_xids_are_explained(world):
+    env = fake(world, "cards 2\nxid 0 79\nxid 1 31\n")
+    zero, one = document(world, env=env)["hosts"][0]["cards"]
+    assert zero["xid_last"] == 79 and "reboot" in zero["xid_text"] and zero["health"][0]["weight"] == "bad"
+    assert "compute-sanitizer" in one["xid_text"] and one["health"][0]["weight"] == "note"
+    assert "79, the card fell off the bus: reboot" in once(world, env=env).out
+    found = json.loads(world.ask("doctor", "--json", code=None, env=env).out)["checks"]
+    texts = {c["text"]: (c["result"], c["mend"]) for c in found if c["id"] == "xid"}
+    assert texts["card 0: XID 79, the card fell off the bus"][0] == "bad" and "reboot" in texts["card 0: XID 79, the card fell off the bus"][1]
+    assert len(texts) == 2
+
+
+def test_item_32_says_that_it_let_go(world):
+    env = fake(world, "cards 2\ncard 0 mig=0 migpending=1\n")
+    first = document(world, env=env)["hosts"][0]
+    assert first["source_error"] is None and first["cards"][0]["temp_c"] is not None
+    assert "let go of for" in once(world, env=env).out

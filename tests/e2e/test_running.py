@@ -268,3 +268,20 @@ def test_many_short_jobs_all_run_once(world):
     assert sorted(map(int, world.judge())) == list(range(60))
     assert "all 60 jobs done — 60 ok" in r.out
     assert len(world.events("done")) == 60
+
+
+def test_watching_an_empty_file_looks_at_the_gpus_first(world):
+    world.write("")
+    r = world.run("--watch")
+    r.sees("queue drained")
+    said = [line.split("] ", 1)[1] for line in r.lines()]
+    assert [s.split(":")[0][:13] for s in said[1:]] == ["discovered GP", "queue drained"]
+    r.kill()
+    r.wait(143)
+
+
+def test_a_gpu_that_the_machine_does_not_have_is_infeasible(world):
+    world.jobs("[vram=1G gpu=7] echo never", "[vram=1G gpu=7,0] " + note("a"))
+    r = world.run()
+    r.wait(1)
+    assert "job 1 INFEASIBLE — no card of the list gpu=7 is in this machine" in r.out and world.judge() == ["a"]

@@ -58,7 +58,7 @@ def test_why(world):
     bad = world.ask("run", "why", "9", code=1)
     assert bad.err == "gpustow: job 9: there is no such job\n" and bad.out == ""
     let_go(world, r)
-    assert "job 1 (ok): it has ended" in world.ask("run", "why", "1").out
+    assert "job 1 (ok): it has ended: ok (exit 0) after " in world.ask("run", "why", "1").out
 
 
 def test_X26_W17_a_lasting_stranger_is_named_as_the_reason(world):
@@ -226,3 +226,11 @@ def test_help_names_the_commands(world):
     assert all(word in out for word in ("--margin", "--check", "JOBS_FILE"))
     assert program() and "run why" in world.ask("help").out
     assert os.path.basename(program()) == "gpustow"
+
+
+def test_without_a_scheduler_nothing_waits_for_the_gpus(world):
+    world.jobs("[vram=1G] false")
+    world.run().wait(1)
+    world.ask("run", "retry", "--failed")
+    job = world.ask_json("run", "status", "--json")["jobs"][0]
+    assert job["state"] == "pending" and "no scheduler is running" in job["why"] and job["waiting_ms"] is None

@@ -117,7 +117,8 @@ static void take_field(int card, struct nvml_field *f)
 		const struct fake_field *x = &s->fields[i];
 		int64_t v = x->value + x->rate * fake_now_ms() / 1000;
 
-		if (x->card != card || x->id != f->id)
+		if (x->card != card || x->id != f->id ||
+			(x->link >= 0 && (uint64_t)x->link != f->scope))
 			continue;
 		f->code = x->code;
 		f->type = (int32_t)x->type;
@@ -127,6 +128,27 @@ static void take_field(int card, struct nvml_field *f)
 			f->value.u64 = (uint64_t)v;
 	}
 }
+
+/*
+ * Profiling counters: they have one owner at a time and keep a card from resting, so whoever asks for them unasked is
+ * wrong, and ends here.
+ */
+#define NO_PROFILING(name) \
+	EXPORT int name(void); \
+	int name(void) \
+	{ \
+		fake_begin(#name); \
+		fprintf(stderr, "fake nvml: %s: nobody asked for profiling\n", #name); \
+		abort(); \
+	}
+NO_PROFILING(nvmlGpmQueryDeviceSupport)
+NO_PROFILING(nvmlGpmQueryIfStreamingEnabled)
+NO_PROFILING(nvmlGpmSetStreamingEnabled)
+NO_PROFILING(nvmlGpmSampleAlloc)
+NO_PROFILING(nvmlGpmSampleFree)
+NO_PROFILING(nvmlGpmSampleGet)
+NO_PROFILING(nvmlGpmMigSampleGet)
+NO_PROFILING(nvmlGpmMetricsGet)
 
 EXPORT int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f);
 int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f)

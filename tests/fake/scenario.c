@@ -291,7 +291,7 @@ static void field_line(struct fake_scenario *to, char *s, const char *line)
 
 	if (to->n_fields == FAKE_FIELDS)
 		die("too many fields", line);
-	*f = (struct fake_field){.card = card_number(&s, line), .type = 3};
+	*f = (struct fake_field){.card = card_number(&s, line), .type = 3, .link = -1};
 	card_at(to, f->card);
 	w = word(&s);
 	f->id = number(w != NULL ? w : "", line);
@@ -302,6 +302,8 @@ static void field_line(struct fake_scenario *to, char *s, const char *line)
 			f->rate = number(w + 5, line);
 		else if (strncmp(w, "type=", 5) == 0)
 			f->type = number(w + 5, line);
+		else if (strncmp(w, "link=", 5) == 0)
+			f->link = number(w + 5, line);
 		else
 			f->value = number(w, line);
 	}

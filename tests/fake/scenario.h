@@ -39,6 +39,7 @@ struct fake_proc {
 struct fake_field {
 	int card, code;
 	int64_t id, value, rate, type;
+	int64_t link; /* -1: whatever the scope is */
 };
 
 struct fake_xid {

@@ -142,7 +142,8 @@ int main(int argc, char **argv)
 	if (argc != 6)
 		return 2;
 	for (int i = 0; i < 2; i++)
-		w.ends[i] = (struct pollfd){.fd = open_end(argv[1 + 2 * i], argv[2 + 2 * i]), .events = POLLIN};
+		w.ends[i] = (struct pollfd){
+			.fd = open_end(argv[1 + 2 * i], argv[2 + 2 * i]), .events = POLLIN};
 	srand48(getpid());
 	puts("up");
 	fflush(stdout);

@@ -10,6 +10,7 @@
 
 #include "agent/promise.h"
 #include "base/clock.h"
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "core/sample.h"
 #include "gpu/sim_spec.h"
@@ -838,6 +839,52 @@ static void watching(void **state)
 	json_decref(observe(NULL));
 }
 
+static void put_power(const char *file, const char *text)
+{
+	CLEANUP(buf_done) struct buf path = {0};
+	struct err e = {0};
+
+	buf_printf(&path, "%s/host/sys/class/power_supply/BAT0", t.dir);
+	assert_int_equal(fd_mkdirs(path.data, &e), 0);
+	buf_printf(&path, "/%s", file);
+	assert_int_equal(fd_replace_at(AT_FDCWD, path.data, text, strlen(text), false), 0);
+}
+
+/* On battery who may wait gets every second sample (item 46 of the pitfalls); who wants his interval gets that. */
+static void watching_on_battery(void **state)
+{
+	char root[96];
+	struct agent_client w;
+	int64_t before = 0;
+
+	(void)state;
+	test_agent_end(&t, SIGTERM);
+	put_power("type", "Battery\n");
+	put_power("status", "Discharging\n");
+	snprintf(root, sizeof(root), "%s/host", t.dir);
+	setenv("GPUSTOW_HOST_ROOT", root, 1);
+	test_agent_start(&t);
+	unsetenv("GPUSTOW_HOST_ROOT");
+	agent_client_connect(&w, &t);
+	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
+	agent_client_send(&w, json_pack("{s:s, s:i, s:b, s:b}", "op", "watch", "interval_ms", 400,
+				      "details", 1, "may_slow", 1));
+	for (int i = 0; i < 4; i++) {
+		json_t *msg = agent_client_expect(&w, "sample", 0);
+		struct sample s;
+
+		assert_int_equal(sample_decode(msg, &s, NULL), 0);
+		assert_int_equal(s.host.on_battery.v, 1);
+		/* Never sooner, but for the tenth that is near enough. */
+		if (i > 1)
+			assert_true(s.snap.begun_ms - before >= 600);
+		before = s.snap.begun_ms;
+		sample_done(&s);
+		json_decref(msg);
+	}
+	agent_client_close(&w);
+}
+
 /* Who watches with details gets them, beside one who doesn't; and a job is admitted by lists that were read for it. */
 static void watching_details(void **state)
 {
@@ -850,7 +897,8 @@ static void watching_details(void **state)
 	assert_true(agent_client_hello(&w, NULL, 0, 0, 0));
 	assert_true(agent_client_hello(&d, NULL, 0, 0, 0));
 	agent_client_send(&w, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
-	agent_client_send(&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
+	agent_client_send(
+		&d, json_pack("{s:s, s:i, s:b}", "op", "watch", "interval_ms", 100, "details", 1));
 	for (int i = 0; i < 4; i++) {
 		msg = agent_client_expect(&w, "sample", 0);
 		assert_int_equal(sample_decode(msg, &s, NULL), 0);
@@ -941,8 +989,8 @@ static size_t samplers(void)
 
 	assert_int_equal(proc_table_read(&table), 0);
 	for (size_t i = 0; i < table.n; i++)
-		n += table.rows[i].ppid == t.pid && !strcmp(table.rows[i].comm, "gpustow-sampler") &&
-		     table.rows[i].state != 'Z';
+		n += table.rows[i].ppid == t.pid &&
+		     !strcmp(table.rows[i].comm, "gpustow-sampler") && table.rows[i].state != 'Z';
 	proc_table_done(&table);
 	return n;
 }
@@ -1041,6 +1089,7 @@ int main(void)
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
 		TEST(watching_details),
+		TEST(watching_on_battery),
 		TEST(yields_upward_only),
 		TEST(leaves_without_its_socket),
 		TEST(release_and_resume),

@@ -847,6 +847,99 @@ static void test_retired(void **state)
 	fixture_done(&f);
 }
 
+static uint64_t inode_of(const struct fixture *f, const struct attempt_name *n)
+{
+	struct sys_stat st = {0};
+	CLEANUP_CLOSE int fd = claim_open(&f->root, n);
+	assert_int_equal(sys_fstat(fd, &st), 0);
+	return st.ino;
+}
+
+/* What is retired is written over by the next claim, and nothing of it shines through. */
+static void test_spares(void **state)
+{
+	struct fixture f;
+	struct claim_spec s, found;
+	struct retired_index *x;
+	char long_command[3000];
+	fixture_init(&f);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	memset(long_command, 'x', sizeof(long_command) - 1);
+	long_command[sizeof(long_command) - 1] = '\0';
+	spec_init(&f, 1, long_command, &s);
+	must_claim(&f, &s);
+	uint64_t first = inode_of(&f, &s.name);
+	retire(&f, &s, 0);
+	assert_int_equal(count_names(&f, "new"), 1);
+	claim_spec_done(&s);
+
+	spec_init(&f, 2, "true", &s);
+	must_claim(&f, &s);
+	assert_int_equal(count_names(&f, "new"), 0);
+	assert_int_equal(inode_of(&f, &s.name), first);
+	CLEANUP_CLOSE int fd = claim_open(&f.root, &s.name);
+	assert_int_equal(claim_read_spec(fd, &found, &f.e), 0);
+	assert_string_equal(found.argv[2], "true");
+	assert_string_equal(found.token, s.token);
+	assert_int_equal(found.name.job, 2);
+	claim_spec_done(&found);
+	struct claim_record rec = read_record(&f, &s);
+	assert_int_equal(rec.state, ATTEMPT_CLAIMED);
+	assert_int_equal(rec.seq, 1);
+
+	/* Somebody's wish to end stays with the claim it was for. */
+	assert_int_equal(claim_put_stop(fd, STOP_CANCEL, 0), 0);
+	retire(&f, &s, 0);
+	assert_int_equal(count_names(&f, "new"), 0);
+
+	/* No more than a few are kept, and if they vanish that's no harm. */
+	for (uint64_t i = 10; i < 50; i++) {
+		s.name.job = i;
+		must_claim(&f, &s);
+	}
+	for (uint64_t i = 10; i < 50; i++) {
+		s.name.job = i;
+		retire(&f, &s, 0);
+	}
+	assert_true(count_names(&f, "new") >= 8 && count_names(&f, "new") <= 16);
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), 0);
+	for (uint64_t i = 60; i < 80; i++) {
+		s.name.job = i;
+		must_claim(&f, &s);
+	}
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
+/* A power cut that undoes the renames leaves the next claim's files under the old, retired name. */
+static void test_spare_under_its_old_name(void **state)
+{
+	struct fixture f;
+	struct claim_spec s;
+	struct retired_index *x;
+	char from[ATTEMPT_NAME_LEN + 16], to[ATTEMPT_NAME_LEN + 16], name[ATTEMPT_NAME_LEN];
+	uint64_t sum = 0;
+	fixture_init(&f);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	spec_init(&f, 1, "true", &s);
+	must_claim(&f, &s);
+	retire(&f, &s, 0);
+	attempt_name_format(&s.name, name);
+	snprintf(to, sizeof(to), "claims/%s", name);
+	s.name.job = 2;
+	random_hex(16, s.token);
+	must_claim(&f, &s);
+	attempt_name_format(&s.name, name);
+	snprintf(from, sizeof(from), "claims/%s", name);
+	assert_int_equal(renameat(f.root.fd, from, f.root.fd, to), 0);
+	assert_int_equal(claim_each(&f.root, count_claim, &sum), 0);
+	assert_int_equal(sum, 0);
+	assert_int_equal(count_names(&f, "claims/" QUEUE), 0);
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
 /* A name in the file that a queue retired `age_ms` before `now_ms`. */
 static void put_retired(FILE *f, uint64_t job, int64_t ended_ms)
 {
@@ -1115,6 +1208,8 @@ static int run_all(void)
 		cmocka_unit_test(test_lock),
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_retired),
+		cmocka_unit_test(test_spares),
+		cmocka_unit_test(test_spare_under_its_old_name),
 		cmocka_unit_test(test_retired_are_compacted),
 		cmocka_unit_test(test_compacting_is_killed),
 		cmocka_unit_test(test_retired_line_cut_short),

@@ -59,6 +59,10 @@ static void only_lists_of_its_own_make_a_snapshot_fresh(void **state)
 	s = one_card(false, value_absent(VALUE_ASLEEP));
 	ledger_take(l, &none, &s, 4);
 	assert_false(ledger_is_fresh(l, "GPU-1"));
+	/* Nor does one that wasn't asked, for the driver was let go of. */
+	s = one_card(false, value_absent(VALUE_NOT_ASKED));
+	ledger_take(l, &none, &s, 5);
+	assert_false(ledger_is_fresh(l, "GPU-1"));
 	ledger_free(l);
 }
 

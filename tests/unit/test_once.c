@@ -464,10 +464,13 @@ static void document(void **state)
 		.card = 1, .budget_mib = 9000, .held_mib = 1000, .name = {.job = 7, .attempt = 1}};
 	l->busy.s.n_rows = 1;
 	l->busy.proc_row[0] = 1;
+	l->busy.s.snap.driver_us = 900;
+	l->busy.s.snap.slowest = (struct gpu_call){"memory", 0, 500};
 	doc = once_json(&l->fleet, true);
 	collect(doc, "", paths);
 	/* null where an object may be: its own keys are shown by another row. */
 	json_object_del(paths, "hosts[].processes[].job");
+	json_object_del(paths, "hosts[].slowest_call");
 	named = documented();
 	json_object_del(named, "hosts[].processes[].job");
 	assert_all_in(paths, named, "docs/once.md lacks a key of the document");

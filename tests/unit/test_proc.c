@@ -58,8 +58,8 @@ static void test_parse_refuses(void **state)
 		"4242 (sleep)", "4242 (sleep) S", "4242 (sleep) S 1 2 3", "x (sleep)" TAIL,
 		"0 (sleep)" TAIL, "-3 (sleep)" TAIL, "99999999999 (sleep)" TAIL,
 		"4242 (sleep) S 99999999999 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 9 8 3",
-		"4242 (sleep) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 "
-		"99999999999999999999999 8 3"};
+		("4242 (sleep) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 "
+		 "99999999999999999999999 8 3")};
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
 		struct proc_stat s = {.pid = 1}, before = s;
 		assert_true(parse(texts[i], &s) < 0);

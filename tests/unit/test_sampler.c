@@ -33,7 +33,8 @@ static int fake_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct
 		ret->cards = xcalloc(1, sizeof(*ret->cards));
 		ret->has_old_procs = b->ask.old_procs;
 		n_full += !b->ask.old_procs;
-		ret->cards[0].m[METRIC_TEMP] = value_of(b->ask.details * 100 + b->ask.lets_sleep * 10);
+		ret->cards[0].m[METRIC_TEMP] =
+			value_of(b->ask.details * 100 + b->ask.lets_sleep * 10);
 		ret->cards[0].m[METRIC_POWER] = value_of(n_full);
 		ret->n_procs = b->ask.old_procs ? 0 : 1;
 		ret->procs = xcalloc(1, sizeof(*ret->procs));

@@ -37,8 +37,9 @@ static void write_jobs(const char *text)
 {
 	static long stamp = 1000;
 	CLEANUP_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	struct timespec times[2] = {{.tv_sec = ++stamp}, {.tv_sec = stamp}};
+	struct timespec times[2] = {{.tv_sec = stamp + 1}, {.tv_sec = stamp + 1}};
 
+	stamp++;
 	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
 	futimens(fd, times);
 }

@@ -1,0 +1,31 @@
+/*
+ * What an XID number means and what to do about it: NVIDIA's catalogue in our words, as far as it's known. One table for the
+ * health of a card, the document of --once and the doctor. Pure.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "show/health.h"
+
+#include <stdint.h>
+
+enum xid_tier {
+	XID_INFO,
+	XID_APP, /* a program's fault: the card is well */
+	XID_DRIVER,
+	XID_WARNING,
+	XID_CRITICAL
+};
+
+struct xid_info {
+	int64_t first, last; /* numbers that mean the same */
+	enum xid_tier tier;
+	const char *what; /* a clause */
+	const char *mend; /* the way out, a clause; NULL: nothing to be done about it */
+};
+
+/* NULL for a number that isn't known here. */
+const struct xid_info *xid_find(int64_t xid);
+enum health_weight xid_weight(const struct xid_info *x); /* x NULL: a warning */
+/* "fell off the bus: reboot ..."; nothing for NULL. */
+void xid_put(const struct xid_info *x, struct buf *out);
