@@ -209,12 +209,12 @@ static int settle_attempt(
 {
 	return db_run(s, e,
 		"UPDATE attempts SET is_settled = 1, ended_as = ?3, started_ms = coalesce(started_ms, ?4), finished_ms = ?5,"
-		" elapsed_ms = ?6, exit_code = CASE WHEN ?7 THEN ?8 END, cause = ?9, peak_mib = ?10, error = ?11"
+		" elapsed_ms = ?6, exit_code = CASE WHEN ?7 THEN ?8 END, cause = ?9, peak_mib = ?10, error = ?11, wants_reap = ?12"
 		" WHERE job = ?1 AND attempt = ?2",
-		"iiizzobitot", id, attempt, DB_I64(end->step), end->started_ms,
+		"iiizzobitotb", id, attempt, DB_I64(end->step), end->started_ms,
 		end->finished_ms ? end->finished_ms : s->now_ms, end->elapsed_ms,
 		(int)end->has_exit_code, end->exit_code, cause_word(end->cause), end->peak_mib,
-		end->error);
+		end->error, (int)(end->cause == JOB_CAUSE_NODE_LOST));
 }
 
 static int settle_retry(struct store *s, int64_t id, const struct store_end *end, struct err *e)
@@ -326,4 +326,26 @@ int store_seen(
 	return r ? 0
 		 : err_set(e, -ESTALE, "attempt %" PRId64 " of job %" PRId64 " isn't in flight",
 			   attempt, id);
+}
+
+int store_reaped(struct store *s, int64_t id, int64_t attempt, const char *why, struct err *e)
+{
+	CLEANUP_FREE char *node = NULL;
+	sqlite3_stmt *st = NULL;
+	int r = store_need_txn(s, e);
+
+	if (r < 0)
+		return r;
+	if (!s->is_controller)
+		return err_set(e, -EPERM, "only the holder of the queue's lease decides that");
+	r = db_ask(s, &st, e,
+		"SELECT node FROM attempts WHERE job = ?1 AND attempt = ?2 AND wants_reap = 1",
+		"ii", id, attempt);
+	if (r <= 0)
+		return r < 0 ? r : 1;
+	node = db_text(st, 0);
+	db_done(st);
+	r = db_run(s, e, "UPDATE attempts SET wants_reap = 0 WHERE job = ?1 AND attempt = ?2", "ii",
+		id, attempt);
+	return r < 0 ? r : store_event_add(s, EVENT_JOB_REAPED, id, node, why, NULL, e);
 }

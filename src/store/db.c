@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,7 @@ static void bind_int(sqlite3_stmt *st, int i, int64_t v, int64_t null, bool has_
 
 static void bind_args(sqlite3_stmt *st, const char *args, va_list ap)
 {
+	assert((int)strlen(args) == sqlite3_bind_parameter_count(st));
 	for (int i = 1; *args; args++, i++) {
 		const char *text;
 

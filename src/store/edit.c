@@ -267,7 +267,9 @@ int store_purge(struct store *s, uint32_t states, int64_t *ret_removed, struct e
 			return r;
 		removed += r;
 	}
-	r = db_run(s, e, "DELETE FROM attempts WHERE job NOT IN (SELECT id FROM jobs)", "");
+	r = db_run(s, e,
+		"DELETE FROM attempts WHERE wants_reap = 0 AND job NOT IN (SELECT id FROM jobs)",
+		"");
 	if (r < 0)
 		return r;
 	*ret_removed = removed;

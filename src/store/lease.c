@@ -182,19 +182,23 @@ int store_lease_read(struct store *s, struct store_lease_row *ret, struct err *e
 	CLEANUP(holder_done) struct holder h = {0};
 	struct holder self;
 	char boot_id[40];
+	int64_t left;
+	bool is_mine;
 	int r = describe_self(&self, boot_id, e);
 
 	if (r == 0)
 		r = read_holder(s, &h, e);
 	if (r < 0)
 		return r;
+	left = h.expires_boot_ms - clock_boot_ms();
+	is_mine = h.pid == self.pid && h.start_ticks == self.start_ticks && left > 0;
 	/* A store of another machine: its BOOTTIME says nothing here. */
 	*ret = (struct store_lease_row){
-		.is_held = h.is_held && (s->is_elsewheres || is_in_the_way(&h, &self, boot_id) ||
-						h.pid == self.pid),
+		.is_held = h.is_held &&
+			   (s->is_elsewheres || is_mine || is_in_the_way(&h, &self, boot_id)),
 		.epoch = h.epoch,
 		.acquired_wall_ms = h.acquired_ms,
-		.expires_in_ms = s->is_elsewheres ? 0 : h.expires_boot_ms - clock_boot_ms(),
+		.expires_in_ms = s->is_elsewheres ? 0 : left,
 		.owner = TAKE_PTR(h.owner)};
 	return 0;
 }

@@ -227,6 +227,9 @@ int store_counts(struct store *s, struct store_counts *ret, struct err *e)
 			"SELECT count(*) FROM jobs WHERE is_bound = 1 AND cancel_ms IS NOT NULL",
 			"");
 	if (r >= 0)
+		r = db_int(s, &c.pending_reaps, e,
+			"SELECT count(*) FROM attempts WHERE wants_reap = 1", "");
+	if (r >= 0)
 		r = db_int(s, &c.open_alerts, e,
 			"SELECT count(*) FROM alerts WHERE acknowledged_ms IS NULL", "");
 	if (r >= 0)
@@ -287,16 +290,16 @@ static void read_attempt(sqlite3_stmt *st, struct store_attempt *ret)
 	job_cause_from_name((const char *)sqlite3_column_text(st, 18), &ret->cause);
 }
 
-int store_attempts(struct store *s, int64_t job, struct store_attempts *ret, struct err *e)
+#define ATTEMPT_COLUMNS \
+	"SELECT job, attempt, token, node, root_id, boot_id, machine_key, cards, bound_ms, started_ms, finished_ms," \
+	" elapsed_ms, pid, start_ticks, run_dir, is_settled, ended_as, exit_code, cause, peak_mib, error FROM attempts "
+
+/* r and st: what the question was answered with. */
+static int read_attempts(
+	struct store *s, int r, sqlite3_stmt *st, struct store_attempts *ret, struct err *e)
 {
 	struct store_attempts l = {0};
-	sqlite3_stmt *st = NULL;
 	size_t cap = 0;
-	int r = db_ask(s, &st, e,
-		"SELECT job, attempt, token, node, root_id, boot_id, machine_key, cards, bound_ms, started_ms, finished_ms,"
-		" elapsed_ms, pid, start_ticks, run_dir, is_settled, ended_as, exit_code, cause, peak_mib, error"
-		" FROM attempts WHERE job = ?1 ORDER BY attempt",
-		"i", job);
 
 	for (; r > 0; r = db_next(s, st, e)) {
 		GROW(l.v, l.n, cap);
@@ -308,6 +311,25 @@ int store_attempts(struct store *s, int64_t job, struct store_attempts *ret, str
 	}
 	*ret = l;
 	return 0;
+}
+
+int store_attempts(struct store *s, int64_t job, struct store_attempts *ret, struct err *e)
+{
+	sqlite3_stmt *st = NULL;
+	int r = db_ask(s, &st, e, ATTEMPT_COLUMNS "WHERE job = ?1 ORDER BY attempt", "i", job);
+
+	return read_attempts(s, r, st, ret, e);
+}
+
+int store_reaps(struct store *s, const char *node, struct store_attempts *ret, struct err *e)
+{
+	sqlite3_stmt *st = NULL;
+	int r = db_ask(s, &st, e,
+		ATTEMPT_COLUMNS
+		"WHERE wants_reap = 1 AND (?1 IS NULL OR node = ?1) ORDER BY job, attempt",
+		"t", node);
+
+	return read_attempts(s, r, st, ret, e);
 }
 
 void store_attempts_done(struct store_attempts *l)

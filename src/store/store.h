@@ -16,7 +16,8 @@
  * Life cycle: store_open; reads at any time; store_begin, changes, store_commit (or store_abort); store_close. A change
  * that is refused (-EPERM, -ENOENT, -EINVAL, ...) has written nothing and the transaction goes on; after one that failed
  * on the disk the transaction can only be aborted, and store_commit does that and says so. A store belongs to the process
- * that opened it: a forked child opens its own.
+ * that opened it: a forked child opens its own. One store for each file in a process: closing a second one would drop the
+ * locks that SQLite has for the first (POSIX).
  *
  * Errors besides those named below: -EBADMSG the file is damaged; -ENOSPC; -EIO (after which what was committed last is
  * unknown: look, or submit with the same key again); -EBUSY the lock wasn't to be had; -EROFS not ours to write.
@@ -136,6 +137,16 @@ struct store_end {
 int store_settle(
 	struct store *s, int64_t id, int64_t attempt, const struct store_end *end, struct err *e);
 
+/*
+ * Attempts that were given up while their node was away (cause node-lost): whatever of them still runs there has to be
+ * stopped once the node answers. They outlive requeue and purge. store_reaped: the node has said that nothing is left of it.
+ */
+struct store_attempts;
+int store_reaps(struct store *s, const char *node, struct store_attempts *ret,
+	struct err *e); /* node NULL: all */
+int store_reaped(struct store *s, int64_t id, int64_t attempt, const char *why,
+	struct err *e); /* 1: known before */
+
 /* Pending jobs that end without having run: JOB_STEP_UNSCHEDULABLE or JOB_STEP_DEPENDENCY. */
 int store_fail(struct store *s, int64_t id, enum job_step step, const char *why, struct err *e);
 /* 1: held for that reason already. */
@@ -236,7 +247,7 @@ int store_job_by_key(struct store *s, const char *key, int64_t *ret_id, struct e
 
 struct store_counts {
 	int64_t by_state[JOB_STATE_N]; /* pending without the held ones */
-	int64_t held, open_alerts, cancelling;
+	int64_t held, open_alerts, cancelling, pending_reaps;
 	int64_t last_event, last_job; /* ids */
 };
 int store_counts(struct store *s, struct store_counts *ret, struct err *e);

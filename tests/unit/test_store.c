@@ -576,6 +576,40 @@ static void test_what_is_seen_of_an_attempt(void **state)
 	job_done(&j);
 }
 
+static void test_what_was_given_up_is_stopped_later(void **state)
+{
+	struct bed *b = *state;
+	int64_t id = submit(b, "x"), removed;
+	struct store_attempts l;
+	struct store_counts c;
+
+	begin(b);
+	bind_job(b->s, id);
+	OK(try_settle(b->s, id, 1, JOB_STEP_RETRY, JOB_CAUSE_NODE_LOST));
+	bind_job(b->s, id);
+	OK(try_settle(b->s, id, 2, JOB_STEP_LOSE, JOB_CAUSE_VANISHED));
+	OK(store_purge(b->s, JOB_STATES_TERMINAL, &removed, &why));
+	assert_int_equal(removed, 1);
+	commit(b);
+	OK(store_counts(b->s, &c, &why));
+	assert_int_equal(c.pending_reaps, 1);
+	OK(store_reaps(b->s, "n2", &l, &why));
+	assert_int_equal(l.n, 0);
+	store_attempts_done(&l);
+	OK(store_reaps(b->s, "n1", &l, &why));
+	assert_int_equal(l.n, 1);
+	assert_int_equal(l.v[0].attempt, 1);
+	assert_int_equal(strlen(l.v[0].bind.token), 32);
+	store_attempts_done(&l);
+	begin(b);
+	assert_int_equal(store_reaped(b->s, id, 1, "it was still there", &why), 0);
+	assert_int_equal(store_reaped(b->s, id, 1, "it was still there", &why), 1);
+	commit(b);
+	assert_int_equal(last_event(b, id), EVENT_JOB_REAPED);
+	OK(store_counts(b->s, &c, &why));
+	assert_int_equal(c.pending_reaps, 0);
+}
+
 static void test_nodes_keep_what_people_said(void **state)
 {
 	struct bed *b = *state;
@@ -672,6 +706,7 @@ int main(void)
 		T(test_alerts_are_acknowledged_once),
 		T(test_purge_keeps_what_is_needed),
 		T(test_what_is_seen_of_an_attempt),
+		T(test_what_was_given_up_is_stopped_later),
 		T(test_nodes_keep_what_people_said),
 		T(test_jobs_of_another_queue),
 		T(test_own_facts_are_safe),

@@ -140,7 +140,7 @@ static void test_ten_writers_lose_nothing(void **state)
 }
 
 /* Submits k0, k1, ... and tells each number once it's acknowledged. */
-static void submit_and_tell(const struct bed *b, int first, int out)
+static void submit_and_tell(const struct bed *b, int first, int n, int out)
 {
 	struct store *s;
 	char key[32];
@@ -148,13 +148,14 @@ static void submit_and_tell(const struct bed *b, int first, int out)
 
 	if (open_as(b->path, STORE_WRITE, &s) < 0)
 		_exit(1);
-	for (int i = first;; i++) {
+	for (int i = first; i < first + n; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
 		if (plain_submit(s, "some command that fills the log a little", key, &id) < 0)
 			_exit(2);
 		if (write(out, &i, sizeof(i)) != sizeof(i))
 			_exit(3);
 	}
+	_exit(4);
 }
 
 /* The highest number that was acknowledged, or first - 1. */
@@ -169,7 +170,7 @@ static int run_until_killed(struct bed *b, int first, unsigned wait_us, const ch
 		close(out[0]);
 		if (fault)
 			setenv("GPUSTOW_FAULT", fault, 1);
-		submit_and_tell(b, first, out[1]);
+		submit_and_tell(b, first, fault ? 20 : 1000000, out[1]);
 	}
 	close(out[1]);
 	/* The first acknowledgement, so that each round has something to lose. */
