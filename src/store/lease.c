@@ -53,7 +53,7 @@ static int read_holder(struct store *s, struct holder *ret, struct err *e)
 /* This process, as the row has it. */
 static int describe_self(struct holder *ret, char boot_id[40], struct err *e)
 {
-	struct proc_stat st;
+	struct proc_stat st = {0};
 	int r = proc_boot_id(boot_id);
 
 	if (r == 0)
@@ -198,7 +198,7 @@ int store_lease_read(struct store *s, struct store_lease_row *ret, struct err *e
 			   (s->is_elsewheres || is_mine || is_in_the_way(&h, &self, boot_id)),
 		.epoch = h.epoch,
 		.acquired_wall_ms = h.acquired_ms,
-		.expires_in_ms = s->is_elsewheres ? 0 : left,
-		.owner = TAKE_PTR(h.owner)};
+		.expires_in_ms = s->is_elsewheres ? 0 : left};
+	ret->owner = TAKE_PTR(h.owner);
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/sys.h"
 #include "proc/proc.h"
 
@@ -134,18 +135,23 @@ static void sign(const struct store *s)
 	write_field(s->lock_fd, 0, who);
 }
 
+/* "<queue> <incarnation> <epoch>"; anything else is no witness. */
 static void read_witness(struct store *s)
 {
-	char text[HOLDER_BYTES], queue[ID_LEN];
+	char text[HOLDER_BYTES], *rest = text;
+	const char *queue, *first, *second;
 	int64_t incarnation, epoch;
 
 	s->seen_incarnation = s->seen_epoch = 0;
 	read_field(s->lock_fd, HOLDER_BYTES, text);
-	if (sscanf(text, "%32s %" SCNd64 " %" SCNd64, queue, &incarnation, &epoch) == 3 &&
-		strcmp(queue, s->queue) == 0) {
-		s->seen_incarnation = incarnation;
-		s->seen_epoch = epoch;
-	}
+	queue = strsep(&rest, " ");
+	first = strsep(&rest, " ");
+	second = strsep(&rest, " ");
+	if (!first || !second || strcmp(queue, s->queue) != 0 ||
+		parse_int64(first, &incarnation) < 0 || parse_int64(second, &epoch) < 0)
+		return;
+	s->seen_incarnation = incarnation;
+	s->seen_epoch = epoch;
 }
 
 static void block_stop(struct store *s)

@@ -243,7 +243,7 @@ static int prepare(struct store *s, struct err *e)
 
 static int open_checked(struct store *s, bool *ret_old, struct err *e)
 {
-	int version, r;
+	int version = 0, r;
 
 	*ret_old = false;
 	r = store_connect(

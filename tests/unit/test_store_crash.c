@@ -321,6 +321,22 @@ static void test_a_full_disk_keeps_the_file_whole(void **state)
 	assert_int_equal(code, 0);
 }
 
+/* Ten megabytes through the log, one commit at a time: it's copied back under the lock and begun again. */
+static void test_the_log_stays_short(void **state)
+{
+	struct bed *b = *state;
+	CLEANUP_FREE char *big = xcalloc(1, 20001), *wal = xasprintf("%s-wal", b->path);
+	struct stat st;
+
+	memset(big, 'x', 20000);
+	for (int i = 0; i < 500; i++)
+		submit(b, big);
+	assert_int_equal(stat(wal, &st), 0);
+	assert_in_range(st.st_size, 1, 6 << 20);
+	assert_int_equal(stat(b->path, &st), 0);
+	assert_true(st.st_size > 4 << 20);
+}
+
 /* A reader sees all of a transaction or nothing, whatever the writers do meanwhile. */
 static void test_readers_never_see_half(void **state)
 {
@@ -352,6 +368,7 @@ int main(void)
 		T(test_killed_right_before_and_after_the_commit),
 		T(test_an_error_of_the_disk),
 		T(test_a_full_disk_keeps_the_file_whole),
+		T(test_the_log_stays_short),
 		T(test_readers_never_see_half),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
