@@ -244,6 +244,35 @@ int store_counts(struct store *s, struct store_counts *ret, struct err *e)
 	return 0;
 }
 
+int store_unmet(struct store *s, struct store_unmet_row **ret, size_t *ret_n, struct err *e)
+{
+	struct store_unmet_row *rows = NULL;
+	size_t n = 0, cap = 0;
+	sqlite3_stmt *st = NULL;
+	/* From the few that wait to their needs: the other way round all of history would be looked at. */
+	int r = db_ask(s, &st, e,
+		"SELECT n.job, n.needs, n.kind, p.state FROM jobs j INDEXED BY jobs_state CROSS JOIN needs n ON n.job = j.id"
+		" LEFT JOIN jobs p ON p.id = n.needs WHERE j.state = 'pending' AND (p.id IS NULL"
+		" OR (n.kind = 0 AND p.state <> 'completed') OR p.state IN ('pending', 'running'))"
+		" ORDER BY n.job, n.kind, n.needs",
+		"");
+
+	for (; r > 0; r = db_next(s, st, e)) {
+		GROW(rows, n, cap);
+		rows[n] = (struct store_unmet_row){.job = sqlite3_column_int64(st, 0),
+			.needs = sqlite3_column_int64(st, 1),
+			.any = sqlite3_column_int(st, 2) != 0};
+		job_state_from_name((const char *)sqlite3_column_text(st, 3), &rows[n++].state);
+	}
+	if (r < 0) {
+		free(rows);
+		return r;
+	}
+	*ret = rows;
+	*ret_n = n;
+	return 0;
+}
+
 int store_dependents(struct store *s, int64_t id, int64_t **ret, size_t *ret_n, struct err *e)
 {
 	int64_t *ids = NULL;

@@ -252,6 +252,18 @@ struct store_counts {
 };
 int store_counts(struct store *s, struct store_counts *ret, struct err *e);
 
+/*
+ * What pending jobs still wait for, all of it in one question, by job: prerequisites that haven't ended, that ended badly
+ * where success is needed, or that are gone (JOB_STATE_NONE). A pending job that isn't named here is ready.
+ */
+struct store_unmet_row {
+	int64_t job, needs;
+	bool any; /* any end would do */
+	enum job_state state;
+};
+int store_unmet(
+	struct store *s, struct store_unmet_row **ret, size_t *ret_n, struct err *e); /* free */
+
 /* Active jobs that need `id`; any kind. ret: to free. */
 int store_dependents(struct store *s, int64_t id, int64_t **ret, size_t *ret_n, struct err *e);
 

@@ -166,6 +166,45 @@ static void test_alerts_are_acknowledged_once(void **state)
 	store_alerts_done(&l);
 }
 
+static void test_what_is_still_waited_for(void **state)
+{
+	struct bed *b = *state;
+	struct store_unmet_row *rows;
+	int64_t bad, good, slow, ids[3], one, two, gone;
+	enum store_cancelled c;
+	size_t n;
+
+	begin(b);
+	bad = add_job(b->s, "bad", NULL, 0);
+	good = add_job(b->s, "good", NULL, 0);
+	slow = add_job(b->s, "slow", NULL, 0);
+	ids[0] = bad, ids[1] = good, ids[2] = slow;
+	one = add_job(b->s, "success of all", ids, 3);
+	two = add_job(b->s, "any end of two", NULL, 0);
+	OK(store_set_needs(b->s, two, NULL, 0, ids, 2, &why));
+	struct job j;
+	job_init(&j);
+	j.id = 50;
+	j.command = (char *)"its prerequisite was purged";
+	j.after = (int64_t[]){44};
+	j.n_after = 1;
+	j.created_ms = 1;
+	OK(store_import_job(b->s, &j, &why));
+	gone = 50;
+	OK(store_cancel(b->s, bad, "x", &c, &why));
+	bind_job(b->s, good);
+	OK(try_settle(b->s, good, 1, JOB_STEP_COMPLETE, JOB_CAUSE_NONE));
+	commit(b);
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, 3);
+	assert_true(
+		rows[0].job == one && rows[0].needs == bad && rows[0].state == JOB_STATE_CANCELLED);
+	assert_true(
+		rows[1].job == one && rows[1].needs == slow && rows[1].state == JOB_STATE_PENDING);
+	assert_true(rows[2].job == gone && rows[2].needs == 44 && rows[2].state == JOB_STATE_NONE);
+	free(rows);
+}
+
 static void test_nodes_keep_what_people_said(void **state)
 {
 	struct bed *b = *state;
@@ -249,6 +288,7 @@ int main(void)
 		T(test_pages_and_filters),
 		T(test_events_have_no_gaps_whatever_the_clock_does),
 		T(test_alerts_are_acknowledged_once),
+		T(test_what_is_still_waited_for),
 		T(test_nodes_keep_what_people_said),
 		T(test_jobs_of_another_queue),
 		T(test_own_facts_are_safe),
