@@ -270,6 +270,18 @@ def plan(top, build, program):
         at_most(f"plan, 10,000 pending, 64 x 8 cards: {name.strip()}", float(median), 10, " ms", "CPU time")
 
 
+def store(top, build, program):
+    said = subprocess.run([build / "bench" / "bench_store", top], check=True, capture_output=True, text=True).stdout
+    for row in map(json.loads, said.splitlines()):
+        name = f"store: {row['what']}"
+        if "at_least" in row:
+            at_most(f"{name} (time)", 1 / row["ratio"], round(1 / row["at_least"], 2), "x")
+        elif "at_most_ms" in row:
+            at_most(name, row["ms"], row["at_most_ms"], " ms")
+        else:
+            told(name, row["ratio"], "x")
+
+
 def python_gpusched(top, build, program):
     python = next((p for p in ("/usr/bin/python3", sys.executable)
                    if subprocess.run([p, "-c", "import gpusched"], capture_output=True).returncode == 0), None)
@@ -303,7 +315,7 @@ def hosts(top, build, program):
     once.measure(build, told, at_most, report)
 
 
-ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "hosts": hosts, "gpusched": python_gpusched,
+ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "store": store, "hosts": hosts, "gpusched": python_gpusched,
        "agent": agent}
 
 

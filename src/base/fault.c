@@ -50,6 +50,8 @@ static int strike(const char *action)
 		_exit(99);
 	else if (!strcmp(action, "enospc"))
 		return -ENOSPC;
+	else if (!strcmp(action, "eio"))
+		return -EIO;
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Named points at which the fault suite strikes: GPUSTOW_FAULT="shim.before-ended:kill" (or ":stop", ":exit", ":enospc"),
+ * Named points at which the fault suite strikes: GPUSTOW_FAULT="shim.before-ended:kill" (or ":stop", ":exit", ":enospc", ":eio"),
  * optionally "#N" for the N-th passage of a process only, several joined by commas. With GPUSTOW_TEST_FAULT_DIR each entry
  * strikes once among all processes that share it: who makes the file of the point's name there strikes, and the file
  * stays as the proof. Compiled in only with -Dfault_points=true (the tests' build); else nothing is left of it.
@@ -33,13 +33,15 @@
  *                        run.after-settle                   ends durable, no ack sent
  *                        run.after-ack                      acks handed to the socket
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
+ *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
+ *                        store.after-commit                 it is durable, whoever asked doesn't know yet
  *
  * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */
 #pragma once
 
 #ifdef GPUSTOW_FAULT_POINTS
-/* Returns 0, or -ENOSPC where the point was told to fail. */
+/* Returns 0, or -ENOSPC or -EIO where the point was told to fail. */
 int fault_point(const char *name);
 #else
 static inline int fault_point(const char *name)

@@ -1,0 +1,179 @@
+/*
+ * What lies at the database's path, found by reading its first bytes: opening another program's file with SQLite can
+ * leave files beside it, and a Python nvidb's database is not to be touched at all.
+ */
+#include "store/store_inner.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/sys.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define HEADER 100
+#define WAL_LOOK (4 * 1024 * 1024)
+
+/* File systems on which shared memory or locks don't reach every client (statfs(2)). */
+static const uint32_t network_fs[] = {
+	0x6969, /* NFS */
+	0x517B, /* SMB */
+	0xFF534D42, /* CIFS */
+	0xFE534D42, /* SMB2 */
+	0x65735546, /* FUSE: sshfs and its like */
+	0x01021997, /* 9P */
+	0x5346414F, /* AFS */
+	0x6B414653, /* AFS of the kernel */
+	0x73757245, /* Coda */
+	0x00C36400, /* Ceph */
+	0x47504653, /* GPFS */
+	0x0BD00BD0, /* Lustre */
+	0x19830326, /* BeeGFS */
+	0xAAD7AAEA, /* PanFS */
+	0x01161970, /* GFS2 */
+	0x7461636F, /* OCFS2 */
+};
+
+static bool is_network(const char *dir)
+{
+	struct statfs st;
+
+#ifdef GPUSTOW_FAULT_POINTS
+	if (getenv("GPUSTOW_TEST_NFS"))
+		return true;
+#endif
+	if (statfs(dir, &st) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(network_fs); i++) {
+		if ((uint32_t)st.f_type == network_fs[i])
+			return true;
+	}
+	return false;
+}
+
+bool file_is_on_network(const char *path)
+{
+	CLEANUP_FREE char *dir = xstrdup(path);
+	char *slash = strrchr(dir, '/');
+
+	if (!slash)
+		return is_network(".");
+	slash[slash == dir] = '\0';
+	return is_network(dir);
+}
+
+int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino)
+{
+	struct sys_stat st;
+	int r = sys_stat_at(AT_FDCWD, path, 0, &st);
+
+	if (r < 0)
+		return r;
+	*ret_dev = st.dev;
+	*ret_ino = st.ino;
+	return 0;
+}
+
+/* "file:<path>?immutable=1": SQLite then reads the one file and looks for no others. */
+static char *immutable_uri(const char *path)
+{
+	struct buf b = {0};
+
+	buf_puts(&b, "file:");
+	for (const char *p = path; *p; p++) {
+		if (strchr("?#%", *p))
+			buf_printf(&b, "%%%02x", (unsigned char)*p);
+		else
+			buf_putc(&b, *p);
+	}
+	buf_puts(&b, "?immutable=1");
+	return buf_take(&b);
+}
+
+static bool has_schema_version(const char *path)
+{
+	CLEANUP_FREE char *uri = immutable_uri(path);
+	sqlite3_stmt *st = NULL;
+	sqlite3 *db = NULL;
+	bool is = false;
+
+	if (sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) == SQLITE_OK &&
+		sqlite3_prepare_v2(db,
+			"SELECT 1 FROM meta, sqlite_master WHERE key = 'schema_version' AND name = 'jobs'",
+			-1, &st, NULL) == SQLITE_OK)
+		is = sqlite3_step(st) == SQLITE_ROW;
+	sqlite3_finalize(st);
+	sqlite3_close(db);
+	return is;
+}
+
+/* Its tables may stand in the log beside it only, when whoever made it was killed. ret: is there such a log at all? */
+static bool log_has_schema_version(const char *path, bool *ret_has_log)
+{
+	CLEANUP_FREE char *name = xasprintf("%s-wal", path);
+	CLEANUP_CLOSE int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	CLEANUP_FREE char *bytes = NULL;
+	ssize_t n;
+
+	*ret_has_log = false;
+	if (fd < 0)
+		return false;
+	bytes = xmalloc(WAL_LOOK);
+	n = pread(fd, bytes, WAL_LOOK, 0);
+	*ret_has_log = n > 0;
+	return n > 0 && memmem(bytes, (size_t)n, "schema_version", 14);
+}
+
+static enum file_kind judge(const char *path, const unsigned char *head, ssize_t n)
+{
+	uint32_t id;
+	bool has_log;
+
+	if (n >= HEADER && memcmp(head, "SQLite format 3", 16) == 0) {
+		id = (uint32_t)head[68] << 24 | (uint32_t)head[69] << 16 | (uint32_t)head[70] << 8 |
+		     head[71];
+		if (id == STORE_APPLICATION_ID)
+			return FILE_OURS;
+		if (id == 0 && (has_schema_version(path) || log_has_schema_version(path, &has_log)))
+			return FILE_NVIDB;
+		return FILE_STRANGE;
+	}
+	if (n > 0)
+		return FILE_STRANGE;
+	if (log_has_schema_version(path, &has_log))
+		return FILE_NVIDB;
+	return has_log ? FILE_STRANGE : FILE_NEW;
+}
+
+int file_look(const char *path, enum file_kind *ret, bool *ret_wal, struct err *e)
+{
+	CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	unsigned char head[HEADER] = {0};
+	struct sys_stat st;
+	ssize_t n;
+	int r;
+
+	*ret_wal = false;
+	if (fd < 0 && errno == ENOENT) {
+		*ret = judge(path, head, 0);
+		return 0;
+	}
+	if (fd < 0)
+		return err_sys(e, -errno, "cannot open the queue's database %s", path);
+	r = sys_fstat(fd, &st);
+	if (r == 0 && !S_ISREG(st.mode))
+		return err_set(e, -EMEDIUMTYPE,
+			"%s is not a plain file; name another place for the queue's database",
+			path);
+	n = pread(fd, head, sizeof(head), 0);
+	if (n < 0)
+		return err_sys(e, -errno, "cannot read the queue's database %s", path);
+	*ret = judge(path, head, n);
+	*ret_wal = head[18] == 2;
+	return 0;
+}

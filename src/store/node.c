@@ -1,0 +1,127 @@
+/* Nodes as the queue remembers them: what people said of them, and the last that was known when one doesn't answer. */
+#include "store/store_inner.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+
+#include <string.h>
+
+int store_node_put(struct store *s, const struct store_node *n, struct err *e)
+{
+	int r = store_need_txn(s, e);
+
+	if (r == 0)
+		r = text_check_json("the inventory", n->inventory, '*', e);
+	if (r < 0)
+		return r;
+	if (!n->name || !*n->name)
+		return err_set(e, -EINVAL, "a node needs a name");
+	r = db_run(s, e,
+		"INSERT INTO nodes (name, hostname, port, username, state, last_error, root_id, machine_key, boot_id,"
+		" last_seen_ms, probed_ms, sort_order, observed_incarnation, inventory)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (name) DO UPDATE SET"
+		" hostname = ?2, port = ?3, username = ?4, state = ?5, last_error = ?6, root_id = ?7, machine_key = ?8,"
+		" boot_id = ?9, last_seen_ms = ?10, probed_ms = ?11, sort_order = ?12, observed_incarnation = ?13,"
+		" inventory = ?14",
+		"ttzttttttzziit", n->name, n->hostname, n->port, n->username,
+		n->state ? n->state : "unknown", n->last_error, n->root_id, n->machine_key,
+		n->boot_id, n->last_seen_ms, n->probed_ms, n->sort_order, n->observed_incarnation,
+		n->inventory);
+	return r < 0 ? r : 0;
+}
+
+static int set_flag(struct store *s, const char *sql, const char *name, bool on, struct err *e)
+{
+	int r = store_need_txn(s, e);
+
+	if (r == 0)
+		r = db_run(s, e, sql, "tb", name, (int)on);
+	return r < 0 ? r : 0;
+}
+
+int store_node_drain(struct store *s, const char *name, bool on, struct err *e)
+{
+	return set_flag(s,
+		"INSERT INTO nodes (name, is_drained) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET is_drained = ?2",
+		name, on, e);
+}
+
+int store_node_ignore(struct store *s, const char *name, bool on, struct err *e)
+{
+	return set_flag(s,
+		"INSERT INTO nodes (name, is_ignored) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET is_ignored = ?2",
+		name, on, e);
+}
+
+int store_node_remove(struct store *s, const char *name, struct err *e)
+{
+	int64_t job;
+	int r = store_need_txn(s, e);
+
+	if (r == 0)
+		r = db_int(s, &job, e,
+			"SELECT job FROM attempts WHERE node = ?1 AND is_settled = 0", "t", name);
+	if (r > 0)
+		return err_set(
+			e, -EPERM, "node %s still has work of the queue; let that end first", name);
+	if (r == 0)
+		r = db_run(s, e, "DELETE FROM nodes WHERE name = ?1", "t", name);
+	return r < 0 ? r : 0;
+}
+
+static void read_node(sqlite3_stmt *st, struct store_node *ret)
+{
+	*ret = (struct store_node){.name = db_text(st, 0),
+		.hostname = db_text(st, 1),
+		.port = db_i64(st, 2, 0),
+		.username = db_text(st, 3),
+		.state = db_text(st, 4),
+		.last_error = db_text(st, 5),
+		.root_id = db_text(st, 6),
+		.machine_key = db_text(st, 7),
+		.boot_id = db_text(st, 8),
+		.last_seen_ms = db_i64(st, 9, 0),
+		.probed_ms = db_i64(st, 10, 0),
+		.sort_order = db_i64(st, 11, 0),
+		.is_drained = sqlite3_column_int(st, 12) != 0,
+		.is_ignored = sqlite3_column_int(st, 13) != 0,
+		.observed_incarnation = db_i64(st, 14, 0),
+		.inventory = db_text(st, 15)};
+}
+
+int store_nodes(struct store *s, struct store_nodes *ret, struct err *e)
+{
+	struct store_nodes l = {0};
+	sqlite3_stmt *st = NULL;
+	size_t cap = 0;
+	int r = db_ask(s, &st, e,
+		"SELECT name, hostname, port, username, state, last_error, root_id, machine_key, boot_id, last_seen_ms,"
+		" probed_ms, sort_order, is_drained, is_ignored, observed_incarnation, inventory FROM nodes"
+		" ORDER BY sort_order, name",
+		"");
+
+	for (; r > 0; r = db_next(s, st, e)) {
+		GROW(l.v, l.n, cap);
+		read_node(st, &l.v[l.n++]);
+	}
+	if (r < 0) {
+		store_nodes_done(&l);
+		return r;
+	}
+	*ret = l;
+	return 0;
+}
+
+void store_nodes_done(struct store_nodes *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct store_node *n = &l->v[i];
+		char *texts[] = {n->name, n->hostname, n->username, n->state, n->last_error,
+			n->root_id, n->machine_key, n->boot_id, n->inventory};
+
+		for (size_t t = 0; t < ARRAY_LEN(texts); t++)
+			free(texts[t]);
+	}
+	free(l->v);
+	*l = (struct store_nodes){0};
+}

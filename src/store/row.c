@@ -1,0 +1,436 @@
+/*
+ * A job as a row and back. One table lists the columns; reading, submitting and importing are made from it. The schema has
+ * them once more, and a statement that doesn't fit it can't be prepared.
+ */
+#include "store/store_inner.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stddef.h>
+#include <string.h>
+
+enum kind {
+	K_TEXT,
+	K_INT,
+	K_OPT, /* -1 is NULL */
+	K_TIME, /* 0 is NULL */
+	K_BOOL,
+	K_STATE,
+	K_CAUSE,
+	K_SOURCE,
+	K_ON_DEPENDENCY,
+	K_EXIT, /* with has_exit_code */
+};
+
+static const struct column {
+	const char *name;
+	enum kind kind;
+	size_t at;
+	bool is_asked; /* what a submit sets; the rest comes later */
+} columns[] = {
+#define C(name, kind, asked) \
+	{ \
+#name, kind, offsetof(struct job, name), asked \
+	}
+	C(state, K_STATE, true),
+	C(is_bound, K_BOOL, false),
+	C(priority, K_INT, true),
+	C(gpus, K_INT, true),
+	C(vram_mib, K_OPT, true),
+	C(vram_source, K_SOURCE, true),
+	C(min_total_mib, K_TIME, true),
+	C(cpus, K_TIME, true),
+	C(mem_mib, K_TIME, true),
+	C(exclusive, K_BOOL, true),
+	C(idle, K_BOOL, true),
+	C(nvlink, K_BOOL, true),
+	C(login, K_BOOL, true),
+	C(max_runtime_ms, K_TIME, true),
+	C(grace_ms, K_OPT, true),
+	C(lead_signal, K_TIME, true),
+	C(lead_ms, K_TIME, true),
+	C(max_retries, K_INT, true),
+	C(oom_retries, K_OPT, true),
+	C(retry_on, K_TIME, true),
+	C(on_dependency, K_ON_DEPENDENCY, true),
+	C(created_ms, K_INT, true),
+	C(updated_ms, K_INT, true),
+	C(started_ms, K_TIME, false),
+	C(finished_ms, K_TIME, false),
+	C(elapsed_ms, K_OPT, false),
+	C(attempt, K_INT, false),
+	C(attempt_base, K_INT, false),
+	C(n_oom, K_INT, false),
+	C(heartbeat_ms, K_TIME, false),
+	C(gpu_mem_mib, K_OPT, false),
+	C(peak_mib, K_OPT, false),
+	C(progress_ms, K_TIME, false),
+	C(lane_seq, K_TIME, true),
+	C(cancel_ms, K_TIME, false),
+	C(exit_code, K_EXIT, false),
+	C(cause, K_CAUSE, false),
+	C(name, K_TEXT, true),
+	C(submitter, K_TEXT, true),
+	C(key, K_TEXT, true),
+	C(node_constraint, K_TEXT, true),
+	C(gpu_constraint, K_TEXT, true),
+	C(gpu_model, K_TEXT, true),
+	C(lane, K_TEXT, true),
+	C(progress, K_TEXT, false),
+	C(held_reason, K_TEXT, false),
+	C(cancel_reason, K_TEXT, false),
+	C(last_error, K_TEXT, false),
+	C(workdir, K_TEXT, true),
+	C(tags, K_TEXT, true),
+	C(notes, K_TEXT, true),
+	C(result, K_TEXT, false),
+	C(env, K_TEXT, true),
+	C(command, K_TEXT, true),
+#undef C
+};
+
+/* Behind the columns: the attempt in flight, or the last one of a job that has ended. */
+#define PLACE \
+	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir"
+#define JOIN \
+	" LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
+	" AND (j.is_bound = 1 OR j.state <> 'pending')"
+
+void row_put_select(struct buf *b, size_t command_max, const char *index)
+{
+	buf_puts(b, "SELECT j.id");
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		if (command_max && strcmp(columns[i].name, "command") == 0)
+			buf_printf(b, ", substr(j.command, 1, %zu)", command_max);
+		else
+			buf_printf(b, ", j.%s", columns[i].name);
+	}
+	buf_puts(b, PLACE " FROM jobs j");
+	if (index)
+		buf_printf(b, " INDEXED BY %s", index);
+	buf_puts(b, JOIN);
+}
+
+static char *insert_text(bool all)
+{
+	struct buf b = {0};
+	const char *mark = "";
+
+	buf_puts(&b, all ? "INSERT INTO jobs (id" : "INSERT INTO jobs (");
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		if (all || columns[i].is_asked) {
+			buf_printf(&b, "%s%s", all || *mark ? ", " : "", columns[i].name);
+			mark = ", ";
+		}
+	}
+	buf_puts(&b, all ? ") VALUES (?" : ") VALUES (");
+	mark = all ? ", ?" : "?";
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		if (all || columns[i].is_asked) {
+			buf_puts(&b, mark);
+			mark = ", ?";
+		}
+	}
+	buf_puts(&b, ")");
+	return buf_take(&b);
+}
+
+void row_init(struct store *s)
+{
+	struct buf b = {0};
+
+	row_put_select(&b, 0, NULL);
+	buf_puts(&b, " WHERE j.id = ?1");
+	s->sql_job = buf_take(&b);
+	row_put_select(&b, 200, NULL);
+	buf_puts(&b, " WHERE j.id = ?1");
+	s->sql_brief = buf_take(&b);
+	s->sql_insert = insert_text(false);
+	s->sql_import = insert_text(true);
+}
+
+void row_done(struct store *s)
+{
+	free(s->sql_job);
+	free(s->sql_brief);
+	free(s->sql_insert);
+	free(s->sql_import);
+}
+
+char *text_cut(const char *s, size_t max)
+{
+	size_t n;
+
+	if (!s)
+		return NULL;
+	n = strnlen(s, max + 1);
+	if (n <= max)
+		return xstrdup(s);
+	/* Not inside a character. */
+	for (n = max; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80; n--)
+		;
+	return xstrndup(s, n);
+}
+
+int text_check_json(const char *what, const char *json, char kind, struct err *e)
+{
+	json_error_t je;
+	json_t *v;
+	bool ok;
+
+	if (!json)
+		return 0;
+	if (strlen(json) > STORE_JSON_MAX)
+		return err_set(e, -E2BIG, "%s is larger than %d MiB", what, STORE_JSON_MAX >> 20);
+	v = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	ok = v && (kind == '*' || (kind == 'o' && json_is_object(v)) ||
+			  (kind == 'a' && json_is_array(v)));
+	for (size_t i = 0; ok && kind == 'a' && i < json_array_size(v); i++)
+		ok = json_is_string(json_array_get(v, i));
+	json_decref(v);
+	return ok ? 0
+		  : err_set(e, -EINVAL, "%s isn't the JSON %s that it should be", what,
+			    kind == 'o'	  ? "object"
+			    : kind == 'a' ? "array of texts"
+					  : "value");
+}
+
+int row_check(const struct job *j, struct err *e)
+{
+	int r;
+
+	if (!j->command || !*j->command)
+		return err_set(e, -EINVAL, "a job needs a command");
+	if (strnlen(j->command, JOB_TEXT_MAX + 1) > JOB_TEXT_MAX)
+		return err_set(e, -E2BIG, "the command is larger than %d MiB; put it into a file",
+			JOB_TEXT_MAX >> 20);
+	if (j->gpus < 0 || j->max_runtime_ms < 0 || j->max_retries < 0 || j->vram_mib < -1)
+		return err_set(e, -EINVAL, "a job can't ask for less than nothing");
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		const char *text;
+
+		if (columns[i].kind != K_TEXT)
+			continue;
+		text = *(char *const *)((const char *)j + columns[i].at);
+		if (text && utf8_valid_len(text, strlen(text)) != strlen(text))
+			return err_set(
+				e, -EINVAL, "the job's %s isn't valid UTF-8", columns[i].name);
+	}
+	r = text_check_json("the environment", j->env, 'o', e);
+	if (r == 0)
+		r = text_check_json("the list of tags", j->tags, 'a', e);
+	return r == 0 ? text_check_json("the result", j->result, '*', e) : r;
+}
+
+static void bind_text(sqlite3_stmt *st, int i, const char *text)
+{
+	sqlite3_bind_text(st, i, text, -1, SQLITE_STATIC);
+}
+
+static void bind_number(sqlite3_stmt *st, int i, int64_t v, bool is_null)
+{
+	if (is_null)
+		sqlite3_bind_null(st, i);
+	else
+		sqlite3_bind_int64(st, i, v);
+}
+
+static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const struct job *j)
+{
+	const char *at = (const char *)j + c->at;
+
+	switch (c->kind) {
+	case K_TEXT:
+		bind_text(st, i, *(char *const *)at);
+		break;
+	case K_INT:
+		bind_number(st, i, *(const int64_t *)at, false);
+		break;
+	case K_OPT:
+		bind_number(st, i, *(const int64_t *)at, *(const int64_t *)at == -1);
+		break;
+	case K_TIME:
+		bind_number(st, i, *(const int64_t *)at, *(const int64_t *)at == 0);
+		break;
+	case K_BOOL:
+		bind_number(st, i, *(const bool *)at, false);
+		break;
+	case K_STATE:
+		bind_text(st, i, job_state_name(j->state));
+		break;
+	case K_CAUSE:
+		bind_text(st, i, j->cause ? job_cause_name(j->cause) : NULL);
+		break;
+	case K_SOURCE:
+		bind_text(st, i, vram_source_name(j->vram_source));
+		break;
+	case K_ON_DEPENDENCY:
+		bind_text(st, i, on_dependency_name(j->on_dependency));
+		break;
+	case K_EXIT:
+		bind_number(st, i, j->exit_code, !j->has_exit_code);
+		break;
+	}
+}
+
+int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
+{
+	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
+	int i = 1, r;
+
+	if (!st)
+		return -EIO;
+	if (all)
+		sqlite3_bind_int64(st, i++, j->id);
+	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
+		if (all || columns[c].is_asked)
+			bind_column(st, i++, &columns[c], j);
+	}
+	r = db_next(s, st, e);
+	if (r < 0)
+		return r;
+	*ret_id = sqlite3_last_insert_rowid(s->db);
+	return 0;
+}
+
+static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct job *j)
+{
+	char *at = (char *)j + c->at;
+	const char *word = (const char *)sqlite3_column_text(st, i);
+
+	switch (c->kind) {
+	case K_TEXT:
+		*(char **)at = db_text(st, i);
+		break;
+	case K_OPT:
+		*(int64_t *)at = db_i64(st, i, -1);
+		break;
+	case K_INT:
+	case K_TIME:
+		*(int64_t *)at = db_i64(st, i, 0);
+		break;
+	case K_BOOL:
+		*(bool *)at = sqlite3_column_int(st, i) != 0;
+		break;
+	case K_STATE:
+		job_state_from_name(word, &j->state);
+		break;
+	case K_CAUSE:
+		job_cause_from_name(word, &j->cause);
+		break;
+	case K_SOURCE:
+		vram_source_from_name(word, &j->vram_source);
+		break;
+	case K_ON_DEPENDENCY:
+		on_dependency_from_name(word, &j->on_dependency);
+		break;
+	case K_EXIT:
+		j->has_exit_code = word != NULL;
+		j->exit_code = db_i64(st, i, 0);
+		break;
+	}
+}
+
+/* ---- the cards of a bind ---- */
+
+void row_put_cards(struct buf *b, const struct job_card *cards, size_t n)
+{
+	buf_putc(b, '[');
+	for (size_t i = 0; i < n; i++) {
+		buf_printf(b,
+			"%s{\"index\":%" PRId32 ",\"mib\":%" PRId64 ",\"uuid\":", i ? "," : "",
+			cards[i].index, cards[i].mib);
+		text_put_json_ascii(b, cards[i].uuid, strlen(cards[i].uuid));
+		buf_putc(b, '}');
+	}
+	buf_putc(b, ']');
+}
+
+static void read_cards(const char *text, struct job_bind *ret)
+{
+	json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+	size_t n = json_array_size(list);
+
+	if (n > JOB_CARDS_MAX)
+		n = JOB_CARDS_MAX;
+	if (n)
+		ret->cards = xcalloc(n, sizeof(*ret->cards));
+	for (size_t i = 0; i < n; i++) {
+		json_t *o = json_array_get(list, i);
+		const char *uuid = json_string_value(json_object_get(o, "uuid"));
+		struct job_card *c = &ret->cards[ret->n_cards++];
+
+		c->index = (int32_t)json_integer_value(json_object_get(o, "index"));
+		c->mib = json_integer_value(json_object_get(o, "mib"));
+		snprintf(c->uuid, sizeof(c->uuid), "%s", uuid ? uuid : "");
+	}
+	json_decref(list);
+}
+
+static void read_small(sqlite3_stmt *st, int col, char *ret, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(st, col);
+
+	snprintf(ret, size, "%s", text ? text : "");
+}
+
+void row_read_bind(sqlite3_stmt *st, int col, struct job_bind *ret)
+{
+	read_small(st, col, ret->token, sizeof(ret->token));
+	ret->node = db_text(st, col + 1);
+	read_small(st, col + 2, ret->root_id, sizeof(ret->root_id));
+	read_small(st, col + 3, ret->boot_id, sizeof(ret->boot_id));
+	read_small(st, col + 4, ret->machine_key, sizeof(ret->machine_key));
+	read_cards((const char *)sqlite3_column_text(st, col + 5), ret);
+}
+
+void row_read(sqlite3_stmt *st, struct job *ret)
+{
+	int n = (int)ARRAY_LEN(columns), col = n + 1;
+
+	job_init(ret);
+	ret->id = sqlite3_column_int64(st, 0);
+	for (int i = 0; i < n; i++)
+		read_column(st, i + 1, &columns[i], ret);
+	row_read_bind(st, col, &ret->bind);
+	ret->pid = db_i64(st, col + 6, 0);
+	ret->start_ticks = db_i64(st, col + 7, 0);
+	ret->run_dir = db_text(st, col + 8);
+}
+
+int row_read_needs(struct store *s, struct job *j, struct err *e)
+{
+	size_t cap[2] = {0}, *n;
+	int64_t **list;
+	sqlite3_stmt *st = NULL;
+	int r = db_ask(s, &st, e,
+		"SELECT kind, needs FROM needs WHERE job = ?1 ORDER BY kind, needs", "i", j->id);
+
+	for (; r > 0; r = db_next(s, st, e)) {
+		int kind = sqlite3_column_int(st, 0) != 0;
+
+		list = kind ? &j->after_any : &j->after;
+		n = kind ? &j->n_after_any : &j->n_after;
+		GROW(*list, *n, cap[kind]);
+		(*list)[(*n)++] = sqlite3_column_int64(st, 1);
+	}
+	return r;
+}
+
+int row_brief(struct store *s, int64_t id, struct job *ret, struct err *e)
+{
+	sqlite3_stmt *st = NULL;
+	int r = db_ask(s, &st, e, s->sql_brief, "i", id);
+
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return err_set(e, -ENOENT, "there's no job %" PRId64, id);
+	row_read(st, ret);
+	db_done(st);
+	return 0;
+}

@@ -1,0 +1,133 @@
+/* What the files of src/store/ share; nobody else includes it. store.h is the manual. */
+#pragma once
+
+#include "store/store.h"
+
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/types.h>
+
+/* A prepared statement, kept as long as the store; found by the address of its text. */
+struct db_kept {
+	const char *sql;
+	sqlite3_stmt *st;
+};
+
+struct store {
+	sqlite3 *db;
+	char *path;
+	enum store_mode mode;
+	int64_t lock_wait_ms;
+	int64_t (*wall_ms)(void);
+	char machine_key[65]; /* this machine's */
+	char queue[ID_LEN];
+	bool is_elsewheres, is_on_network;
+	pid_t pid;
+	uint64_t dev, ino;
+	/* The write transaction. */
+	bool in_txn, is_broken, is_controller;
+	int64_t now_ms;
+	int wal_pages;
+	/* lock.c */
+	int lock_fd;
+	bool is_locked, tstp_was_blocked;
+	int64_t seen_incarnation, seen_epoch; /* of this queue, by the lock file; 0: none */
+	struct store_lease
+		taken; /* to be remembered there once this transaction is durable; epoch 0: none */
+	/* db.c */
+	struct db_kept *kept;
+	size_t n_kept, cap_kept;
+	/* row.c: texts made from the table of columns. */
+	char *sql_job, *sql_brief, *sql_insert, *sql_import;
+};
+
+/*
+ * db.c: statements. Arguments by letters: i int64_t; o the same, -1 is NULL; z the same, 0 is NULL; b int as bool;
+ * t const char *, NULL is NULL. Texts have to live until the statement is done with.
+ */
+int db_error(
+	struct store *s, int rc, struct err *e); /* a code of SQLite as -errno and a sentence */
+int db_errno(int rc);
+/* The first row is there: 1, and *ret_st has to be given to db_next or db_done; none: 0. sql must be a kept text. */
+int db_ask(struct store *s, sqlite3_stmt **ret_st, struct err *e, const char *sql, const char *args,
+	...);
+int db_next(struct store *s, sqlite3_stmt *st,
+	struct err *e); /* 1, or 0 and it's done, or an error and it's done */
+void db_done(sqlite3_stmt *st);
+/* Statement without rows: how many rows changed (>= 0), or an error. */
+int db_run(struct store *s, struct err *e, const char *sql, const char *args, ...);
+int db_int(struct store *s, int64_t *ret, struct err *e, const char *sql, const char *args,
+	...); /* 1, 0 no row or NULL */
+sqlite3_stmt *db_kept(struct store *s, const char *sql, struct err *e);
+void db_forget(struct store *s); /* finalizes all */
+int db_exec(struct store *s, const char *sql, struct err *e);
+char *db_text(sqlite3_stmt *st, int col); /* NULL for NULL; the caller's */
+int64_t db_i64(sqlite3_stmt *st, int col, int64_t null);
+/* One snapshot for several questions; inside a write transaction nothing happens. */
+int db_read_begin(struct store *s, bool *ret_mine, struct err *e);
+void db_read_end(struct store *s, bool mine);
+#define DB_I64(v) ((int64_t)(v))
+
+/* lock.c */
+int lock_take(struct store *s, struct err *e);
+void lock_drop(struct store *s);
+/* Remembers in the lock file which epoch this queue has come to. Under the lock. */
+void lock_witness(struct store *s, int64_t incarnation, int64_t epoch);
+
+/* file.c: what lies at a path, found without touching it. */
+enum file_kind { FILE_NEW, FILE_OURS, FILE_NVIDB, FILE_STRANGE };
+int file_look(const char *path, enum file_kind *ret, bool *ret_wal, struct err *e);
+bool file_is_on_network(const char *path);
+int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
+
+/* schema.c */
+struct schema_step {
+	const char *sql;
+};
+extern const struct schema_step schema_steps[STORE_VERSION];
+/* From version `from` to n, in the transaction that the caller holds. */
+int schema_apply(struct store *s, const struct schema_step *steps, int from, int n, struct err *e);
+int schema_version(struct store *s, int *ret, struct err *e);
+
+/* open.c */
+int store_connect(struct store *s, int flags, struct err *e);
+void store_disconnect(struct store *s);
+
+/* store.c */
+#define STORE_READ_WAIT_MS \
+	5000 /* a reader, for a writer without a log and for recovery after a crash */
+int store_need_txn(const struct store *s, struct err *e);
+int store_move_on(struct store *s, struct err *e); /* a new incarnation, inside a transaction */
+int meta_put(struct store *s, const char *key, const char *value, struct err *e);
+int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e);
+
+/* row.c */
+void row_init(struct store *s);
+void row_done(struct store *s);
+/* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..." */
+void row_put_select(struct buf *b, size_t command_max, const char *index);
+void row_read(sqlite3_stmt *st, struct job *ret);
+int row_read_needs(struct store *s, struct job *j, struct err *e);
+/* What a change has to know: all but the needs, the command cut. -ENOENT with a sentence. */
+int row_brief(struct store *s, int64_t id, struct job *ret, struct err *e);
+int row_check(const struct job *j, struct err *e);
+int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e);
+void row_put_cards(struct buf *b, const struct job_card *cards, size_t n);
+void row_read_bind(sqlite3_stmt *st, int col,
+	struct job_bind *ret); /* token, node, root_id, boot_id, machine_key, cards */
+/* A copy of at most max bytes, cut between characters; NULL for NULL. */
+char *text_cut(const char *s, size_t max);
+int text_check_json(const char *what, const char *json, char kind,
+	struct err *e); /* kind 'o', 'a', '*'; NULL is fine */
+
+/* news.c */
+int news_event(struct store *s, const struct job_rule *r, int64_t job, const char *node,
+	const char *message, const char *data, struct err *e);
+int news_alert(struct store *s, const struct job_rule *r, int64_t job, const char *node,
+	const char *title, const char *detail, struct err *e);
+
+/* submit.c */
+int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);
+/* A job, and its rule for `step` in this transaction; the job is to be freed whenever 0 is returned. */
+int change_begin(struct store *s, int64_t id, enum job_step step, struct job *ret,
+	const struct job_rule **ret_rule, struct err *e);
