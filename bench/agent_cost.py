@@ -129,7 +129,7 @@ def cost(build, seconds):
     """One measurement as figures; the library's own CPU is taken off."""
     sleepers = [subprocess.Popen(["sleep", "100000"]) for _ in range(PROCESSES)]
     try:
-        with tempfile.TemporaryDirectory(prefix="gpustow-cost-") as directory:
+        with tempfile.TemporaryDirectory(prefix="gpustow-cost-", ignore_cleanup_errors=True) as directory:
             pace, size, last, cpu, fake, memory = measure(
                 build.resolve(), pathlib.Path(directory), sleepers, seconds)
     finally:
