@@ -22,7 +22,7 @@
 #define CLAIM_PATH_LEN (ATTEMPT_NAME_LEN + 8)
 #define STAGE_PATH_LEN (ID_LEN + 16)
 /* Claims kept for the next ones: a file that is written over in place costs a tenth of a new one and its removal. */
-#define SPARES_MAX 16
+#define SPARES_MAX 64
 #define SPARE_SPEC_MAX 65536
 #define STAGE_TRIES 2000 /* of a millisecond each */
 
