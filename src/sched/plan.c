@@ -115,6 +115,24 @@ void memo_clear(struct plan_state *s)
 			s->failed[i][k] = s->unguardable[i][k] = INT64_MAX;
 }
 
+static int64_t at_least_0(int64_t mib)
+{
+	return mib > 0 ? mib : 0;
+}
+
+/* Nobody holds less than nothing: else a sum at its limit would hide what one more job takes. */
+static struct card_room sane_room(const struct card_room *r)
+{
+	struct card_room sane = *r;
+
+	sane.total_mib = at_least_0(r->total_mib);
+	sane.foreign_mib = at_least_0(r->foreign_mib);
+	sane.budgets_mib = at_least_0(r->budgets_mib);
+	sane.promised_mib = at_least_0(r->promised_mib);
+	sane.headroom_mib = at_least_0(r->headroom_mib);
+	return sane;
+}
+
 static void node_init(struct plan_state *s, size_t node, size_t first)
 {
 	const struct plan_node *in = &s->in[node];
@@ -126,7 +144,7 @@ static void node_init(struct plan_state *s, size_t node, size_t first)
 	for (uint32_t i = 0; i < n->n; i++) {
 		const struct plan_card *card = &in->cards[i];
 
-		s->rooms[first + i] = card->room;
+		s->rooms[first + i] = sane_room(&card->room);
 		s->index[first + i] = card->index;
 		s->node_of[first + i] = (uint32_t)node;
 		if (i > 0 && card->index < in->cards[i - 1].index)
