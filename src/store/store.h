@@ -215,6 +215,74 @@ int store_node_remove(struct store *s, const char *name, struct err *e);
 int store_nodes(struct store *s, struct store_nodes *ret, struct err *e); /* by sort_order, name */
 void store_nodes_done(struct store_nodes *l);
 
+/*
+ * Cards out of service, by node and UUID: a person said so, or faults did. `evidence`: JSON, what was seen. Anyone may.
+ */
+struct store_card {
+	char *node, *uuid, *why, *by, *evidence; /* by: "person" or "faults" */
+	int64_t since_ms;
+};
+struct store_cards {
+	struct store_card *v;
+	size_t n;
+};
+/* 1: it was out already, and the first reason stays. */
+int store_card_out(struct store *s, const char *node, const char *uuid, const char *why,
+	const char *by, const char *evidence, struct err *e);
+/* Back in service; its faults so far don't count any more. 1: it wasn't out. */
+int store_card_in(struct store *s, const char *node, const char *uuid, struct err *e);
+int store_cards(struct store *s, struct store_cards *ret, struct err *e);
+void store_cards_done(struct store_cards *l);
+/*
+ * One fault on a card (a command that failed fast, an XID). xid 0: none. *ret_n: different command shapes among the card's faults
+ * of the last window_ms, this one included. Old ones are dropped.
+ */
+int store_card_fault(struct store *s, const char *node, const char *uuid, int64_t job,
+	const char *shape, int64_t xid, const char *what, int64_t window_ms, int64_t *ret_n,
+	struct err *e);
+/* A job that ended well on a card: its faults don't count any more. */
+int store_card_good(struct store *s, const char *node, const char *uuid, struct err *e);
+
+/*
+ * What is known of a command's shape (core/shape.h): store_settle adds to it by itself from the attempt's peak (completed
+ * ones, and CUDA OOMs as a lower bound).
+ */
+struct store_learned {
+	char *shape;
+	int64_t gpus, n, n_oom; /* runs that ended well, that ran out of memory */
+	int64_t peak_max_mib, peak_last_mib, oom_max_mib; /* per card; 0 none */
+	int64_t run_mean_ms, run_max_ms; /* of those that ended well */
+	int64_t last_ms;
+};
+/* -ENOENT without a sentence: nothing is known. free(ret->shape). */
+int store_learned(
+	struct store *s, const char *shape, int64_t gpus, struct store_learned *ret, struct err *e);
+/* All of it, newest first, up to limit (0: all). *ret: to free, with store_learned_done. */
+int store_learned_all(
+	struct store *s, size_t limit, struct store_learned **ret, size_t *ret_n, struct err *e);
+void store_learned_done(struct store_learned *v, size_t n);
+
+/*
+ * Passes of the controller, so that many who want one need only one: numbers only grow. begun: when the last one began
+ * (after its lease was taken), done: the last one that came to its end. In and out of transactions.
+ */
+int store_pass_begin(
+	struct store *s, const struct store_lease *l, int64_t *ret_number, struct err *e);
+int store_pass_done(struct store *s, const struct store_lease *l, int64_t number, struct err *e);
+int store_passes(struct store *s, int64_t *ret_begun, int64_t *ret_done, struct err *e);
+
+/* Moves a pending job of the pool by `slots` (up positive) among those of the pool by changing priorities. *ret: how far it came. */
+int store_move(struct store *s, int64_t id, int64_t slots, int64_t *ret_moved, struct err *e);
+
+/*
+ * Takes over a Python nvidb's database, which is only read: jobs with their ids (terminal as they are, pending as pending, running
+ * as lost with a word why), notes, results, events; lanes as names. In one transaction; the target must have no jobs. */
+struct store_imported {
+	int64_t jobs, pending, running, events, alerts;
+};
+int store_import_nvidb(
+	struct store *s, const char *path, struct store_imported *ret, struct err *e);
+
 /* Reads. Each list is the caller's; a zeroed one is empty. */
 struct store_jobs {
 	struct job *v;

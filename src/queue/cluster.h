@@ -1,0 +1,86 @@
+/*
+ * The queue at one moment, as the decision sees it: nodes with what the last pass saw of them, jobs in flight with their
+ * charges, jobs that wait. Made from the store and the configuration alone, never from a node: so a tick, `job why`,
+ * `queue status` and a dry run all see the same, and a dry run costs no node anything.
+ */
+#pragma once
+
+#include "config/queue.h"
+#include "queue/inventory.h"
+#include "sched/plan.h"
+#include "store/store.h"
+
+struct cluster_card {
+	const struct inv_card *inv;
+	struct card_room room; /* what the plan sees */
+	bool is_allowed; /* the node's `gpus:` list has it */
+	bool is_in_service; /* not taken out by faults or by a person */
+	const char *out_why; /* when it isn't; into the cluster */
+	/* For people and JSON (nvidb 6.6, 9.4). */
+	int64_t queue_mem_mib; /* measured, our jobs' of this queue */
+	int64_t reserved_mib; /* sum of their charges */
+	int64_t free_mib; /* max(0, total - external - others' - reserved - headroom) */
+	uint32_t queue_jobs;
+};
+
+struct cluster_node {
+	const struct store_node *row;
+	const struct queue_node *config; /* NULL: not in the configuration any more */
+	struct inventory inv;
+	struct cluster_card *cards; /* inv.n_cards */
+	bool is_usable; /* jobs may be placed there now */
+	char why_not
+		[512]; /* "drained", "down: ...", "runs no agent (nvidia-smi text only)", "suspect: ...", "" */
+	uint32_t n_jobs, n_cpu_jobs;
+	int64_t cpus_used, mem_used_mib; /* declared by jobs in flight there */
+};
+
+struct cluster {
+	const struct queue_config *config;
+	struct store_nodes rows;
+	struct cluster_node
+		*nodes; /* the configuration's order, then those that only have work left */
+	size_t n_nodes;
+	struct store_jobs live; /* bound: an attempt is in flight */
+	struct store_jobs pending; /* not bound, by turn; without their commands' tails */
+	struct store_unmet_row *unmet;
+	size_t n_unmet;
+	struct store_counts counts;
+	int64_t now_ms; /* wall */
+	struct cluster_inner *inner; /* what else it owns */
+};
+
+/* pending false: without the jobs that wait (status of nodes only). */
+int cluster_load(struct store *s, const struct queue_config *config, int64_t now_ms, bool pending,
+	struct cluster *ret, struct err *e);
+void cluster_done(struct cluster *c);
+/* Exact, then unique ignoring case, then unique part; rows that aren't configured any more too. */
+int cluster_find_node(const struct cluster *c, const char *name, size_t *ret, struct err *e);
+
+/* A decision about each of cluster.pending, in that order. */
+struct cluster_plan {
+	struct plan_decision *decisions;
+	size_t n;
+	struct cluster_plan_inner *inner; /* the plan's input, for the sentences */
+};
+/* fresh[i]: node i answered in this pass with a sample, so jobs may start there; NULL: every usable node counts as fresh. */
+void cluster_plan(struct cluster *c, const bool *fresh, struct cluster_plan *ret);
+void cluster_plan_done(struct cluster_plan *p);
+/* What is asked of a card for pending job i of the plan: MiB, or UNDECLARED (a wholly idle card); after learning. */
+int64_t cluster_need_mib(const struct cluster *c, const struct cluster_plan *p, size_t i,
+	enum vram_source *ret_source);
+
+/*
+ * Why pending job i doesn't run, in words and numbers: held, waits for jobs, bound and not confirmed, the plan's reason,
+ * what the node said at the last refusal, which cards don't count and why. One sentence or a few, no newline at the end. And as JSON:
+ * {"reason": word, "text": sentence, "need_mib", "best": {"node","gpu","free_mib"}|null, "blocked_by": [job...], "guard":
+ * id|null, "estimate_s": number|null}. The estimate is given only where it's honest: jobs in its way have limits or known
+ * run times.
+ */
+void cluster_why(const struct cluster *c, const struct cluster_plan *p, size_t i, struct buf *text);
+json_t *cluster_why_json(const struct cluster *c, const struct cluster_plan *p, size_t i);
+/* The position of a job in cluster.pending; -1: it isn't pending. */
+ssize_t cluster_pending(const struct cluster *c, int64_t id);
+/* A job that isn't submitted: put at the end of its priority, decided about, taken away again. For submit --dry-run. */
+void cluster_try(
+	struct cluster *c, const struct job *j, struct plan_decision *ret, struct buf *why);
