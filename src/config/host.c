@@ -48,8 +48,7 @@ static int bad(struct err *e, const char *key, const char *value, const char *ri
 	return err_set(e, -EINVAL, "%s: %s won't do; %s", key, buf_str(&q), right);
 }
 
-/* No control byte and no line break of any kind: it's shown on terminals and written on one line. */
-static bool is_printable(const char *s)
+bool config_is_printable(const char *s)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
 	size_t n = strlen(s);
@@ -239,7 +238,7 @@ int host_config_set(struct host_config *h, const char *key, const char *value, s
 	if (strlen(value) > VALUE_MAX)
 		return err_set(e, -EINVAL, "%s: it has more than %d bytes", key, VALUE_MAX);
 	/* A wrong password is never repeated. */
-	if (!is_printable(value))
+	if (!config_is_printable(value))
 		return err_set(
 			e, -EINVAL, "%s: it holds control characters; write plain text", key);
 	if (is_secret)
