@@ -95,8 +95,7 @@ static void host_take(struct node_state *n, const struct plan_job *j)
 	if (n->cpus_own < MIB_MAX)
 		n->cpus_free = mib_clamp(n->cpus_free - mib_clamp(at_least_0(j->cpus)));
 	if (n->mem_own_mib < MIB_MAX)
-		n->mem_free_mib =
-			mib_clamp(n->mem_free_mib - mib_clamp(at_least_0(j->mem_mib)));
+		n->mem_free_mib = mib_clamp(n->mem_free_mib - mib_clamp(at_least_0(j->mem_mib)));
 }
 
 int64_t room_when_ours_ended(const struct card_room *r)

@@ -131,7 +131,8 @@ struct plan_decision {
 	int64_t need_mib, best_free_mib; /* margin included; best_free may be negative */
 	int32_t best_node, best_card; /* -1: none */
 	uint32_t have_cards;
-	int64_t host_cpus, host_mem_mib; /* WHY_HOST: left on best_node; WHY_HOST_TOO_SMALL: its own; -1 unknown */
+	int64_t host_cpus,
+		host_mem_mib; /* WHY_HOST: left on best_node; WHY_HOST_TOO_SMALL: its own; -1 unknown */
 	int32_t guard_node; /* with guard_cards; -1: none */
 	/*
 	 * WHY_GUARDED: the job it would delay. PLAN_START: the guarded job on whose cards it starts as well; keep it with

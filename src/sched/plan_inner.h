@@ -37,7 +37,8 @@ struct node_state {
 	uint64_t usable; /* cards that may be used now; 0 when the node can't */
 	uint64_t alone; /* usable, none of ours on it, not kept for a guarded job */
 	uint64_t idle; /* fits an undeclared job */
-	uint64_t quiet; /* no stranger is on it and nothing is promised there: the same all through the plan */
+	uint64_t
+		quiet; /* no stranger is on it and nothing is promised there: the same all through the plan */
 	uint32_t n_cpu_jobs;
 	int64_t cpus_free, mem_free_mib; /* MIB_MAX: no limit known */
 	int64_t cpus_own, mem_own_mib; /* likewise */
@@ -51,7 +52,15 @@ struct kth {
 	int32_t node[CARDS_MAX + 1];
 };
 
-enum view { VIEW_NOW, VIEW_UNGUARDED, VIEW_UNLIMITED, VIEW_UNPROMISED, VIEW_ANY_HOST, VIEW_CAPACITY, VIEW_N };
+enum view {
+	VIEW_NOW,
+	VIEW_UNGUARDED,
+	VIEW_UNLIMITED,
+	VIEW_UNPROMISED,
+	VIEW_ANY_HOST,
+	VIEW_CAPACITY,
+	VIEW_N
+};
 
 /*
  * Jobs with the same wishes share what is remembered of failures and the figures for sentences. The first kind is that

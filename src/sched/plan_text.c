@@ -130,8 +130,8 @@ static void put_never(struct buf *out, const struct plan_decision *d, const char
 		buf_puts(out, "no GPU that is known is what it asks for");
 	else if (d->why == WHY_NOT_JOINED)
 		buf_printf(out,
-			"needs %" PRIu32
-			" GPUs joined by NVLink; at most %" PRIu32 " that are large enough are",
+			"needs %" PRIu32 " GPUs joined by NVLink; at most %" PRIu32
+			" that are large enough are",
 			job->gpus, d->have_cards);
 	else if (d->why == WHY_HOST_TOO_SMALL)
 		put_host(out, d, names, job);

@@ -28,7 +28,8 @@ static int64_t room_in_view(
 	const struct node_state *n = &s->nodes[node];
 	uint64_t bit = UINT64_C(1) << i;
 	struct card_room r = s->rooms[n->first + i];
-	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED;
+	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED &&
+		       view != VIEW_ANY_HOST;
 	struct card_need need = {.declared_mib = sharing == WHOLE ? UNDECLARED : 0,
 		.idle_threshold_mib = s->policy->idle_threshold_mib,
 		.exclusive = sharing == ALONE,
@@ -64,8 +65,7 @@ static bool host_in_view(
 		return true;
 	if (view == VIEW_CAPACITY)
 		return host_is_large_enough(s, node, j);
-	return host_takes(s, node, j) ||
-	       (view == VIEW_UNGUARDED && host_would_take(s, node, j));
+	return host_takes(s, node, j) || (view == VIEW_UNGUARDED && host_would_take(s, node, j));
 }
 
 static void kth_add_node(struct plan_state *s, size_t node, const struct plan_job *j,
@@ -421,5 +421,5 @@ void why_waits(struct plan_state *s, const struct plan_job *j, struct plan_decis
 	else if (s->has_promises && fits_in_view(s, j, VIEW_UNPROMISED, &node))
 		d->why = WHY_PROMISED;
 	else
-		why_no_room(s, j, view, d);
+		why_no_room(s, j, j->cpus > 0 || j->mem_mib > 0 ? VIEW_ANY_HOST : view, d);
 }

@@ -46,8 +46,8 @@ static struct wish_memory *memory_new(void)
 }
 
 /* The kind of a job that isn't plain; WISHES_MAX: there are too many. slots: kind + 1, or 0; like: a job of each kind. */
-static uint16_t find_kind(
-	struct plan_state *s, const struct plan_job *j, uint16_t *slots, const struct plan_job **like)
+static uint16_t find_kind(struct plan_state *s, const struct plan_job *j, uint16_t *slots,
+	const struct plan_job **like)
 {
 	size_t at = wish_hash(j) & (SLOTS - 1);
 
