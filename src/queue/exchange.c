@@ -14,7 +14,6 @@
 
 #define OBSERVE_ID 1
 #define SAMPLE_ID 2
-#define DETAILS_ID 3
 #define HEARTBEAT_MS 60000 /* what hasn't changed is written no more often */
 #define MEM_STEP_MIB 64 /* a change of less waits for the heartbeat */
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
@@ -89,8 +88,6 @@ void exchange_begin(struct pass_node *n)
 			want(list, p->reaps.v[i].job, p->reaps.v[i].attempt);
 	want_next_attempts(n, list);
 	link_send(n->link, json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
-	/* Who looks and who places are two questions (docs/wire.md): users and the node's own amounts come with the first. */
-	link_send(n->link, json_pack("{s:s, s:i, s:b}", "op", "sample", "id", DETAILS_ID, "details", 1));
 	link_send(n->link, json_pack("{s:s, s:i}", "op", "sample", "id", SAMPLE_ID));
 }
 
@@ -131,20 +128,13 @@ static void on_observed(struct pass_node *n, const json_t *msg)
 
 static void on_sample(struct pass_node *n, const json_t *msg)
 {
-	bool is_details = json_integer_value(json_object_get(msg, "id")) == DETAILS_ID;
 	struct sample s = {0};
 	struct err e = {0};
 
-	if (n->has_sample || (is_details && n->has_details))
+	if (n->has_sample)
 		return;
 	if (sample_decode(msg, &s, &e) < 0) {
-		if (!is_details)
-			pass_say_error(n->pass, n->name, 0, "its sample can't be read: %s", e.text);
-		return;
-	}
-	if (is_details) {
-		n->details = s;
-		n->has_details = true;
+		pass_say_error(n->pass, n->name, 0, "its sample can't be read: %s", e.text);
 		return;
 	}
 	n->sample = s;

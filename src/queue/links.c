@@ -20,8 +20,6 @@
 #define WAIT_DOWN_MS 1500
 #define WAIT_ALIVE_MS 8000
 #define FLUSH_MS 300
-#define BACKOFF_MIN_MS 3000
-#define BACKOFF_MAX_MS 60000
 #define LOCAL_HOST "localhost"
 
 /* ---- whom to ask ---- */
@@ -85,19 +83,11 @@ static bool was_down(const struct pass_node *n)
 	return n->row && n->row->state && !strcmp(n->row->state, NODE_DOWN);
 }
 
-/* A quarter of the time that it has been silent for, within bounds. */
+/* Nobody has answered there for long: asked less and less often (nodes.c). A clock that was set back doesn't keep it out. */
 static bool is_in_backoff(const struct pass_node *n)
 {
-	int64_t silent = n->row->probed_ms - n->row->last_seen_ms, pause = silent / 4;
-
-	if (!was_down(n) || !n->row->probed_ms)
-		return false;
-	if (!n->row->last_seen_ms || pause > BACKOFF_MAX_MS)
-		pause = BACKOFF_MAX_MS;
-	if (pause < BACKOFF_MIN_MS)
-		pause = BACKOFF_MIN_MS;
-	/* A clock that was set back doesn't keep it out. */
-	return n->pass->now_ms >= n->row->probed_ms && n->pass->now_ms < n->row->probed_ms + pause;
+	return was_down(n) && n->pass->now_ms >= n->row->probed_ms &&
+	       n->pass->now_ms < n->row->next_try_ms;
 }
 
 static bool is_wanted(const struct pass_node *n)
@@ -309,7 +299,6 @@ void links_close(struct pass *p)
 		json_decref(n->claims);
 		json_decref(n->acks);
 		sample_done(&n->sample);
-		sample_done(&n->details);
 		inventory_done(&n->known);
 		inventory_done(&n->inventory);
 	}

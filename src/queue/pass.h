@@ -58,8 +58,8 @@ struct pass_node {
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent;
 	json_t *claims; /* what `observe` brought */
-	bool is_observed, has_sample, has_details;
-	struct sample sample, details;
+	bool is_observed, has_sample;
+	struct sample sample;
 	struct inventory known, inventory; /* before the pass, and from its sample */
 	bool has_refused; /* a launch of this pass: no other one is tried there in it */
 	json_t *acks; /* [[job, attempt], ...] of what is on record and not yet told */
