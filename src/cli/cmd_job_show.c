@@ -20,8 +20,7 @@
 
 struct show_options {
 	struct queue_options q;
-	bool has_logs;
-	int64_t logs;
+	int64_t logs; /* lines; 0: none */
 };
 
 /* The queue's picture for the reason of a job that waits; made only when there is one. */
@@ -355,9 +354,9 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 	int64_t now = clock_wall_ms();
 	bool is_cut = false;
 	struct err log_error = {0};
-	int r = o->has_logs ? job_logs_tail(q, j, "stdout", o->logs ? o->logs : JOB_TAIL_LINES,
-				      JOB_TAIL_BYTES, &log, &is_cut, &log_error)
-			    : 0;
+	int r = o->logs ? job_logs_tail(q, j, "stdout", o->logs, JOB_TAIL_BYTES, &log, &is_cut,
+				  &log_error)
+			: 0;
 
 	if (q->json) {
 		json_t *doc = record_job(j, now);
@@ -367,7 +366,7 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 		json_object_set_new(doc, "why",
 			why->at >= 0 ? cluster_why_json(&why->c, &why->p, (size_t)why->at)
 				     : json_null());
-		if (o->has_logs) {
+		if (o->logs) {
 			json_object_set_new(doc, "log_tail", r ? json_null() : text_json(&log));
 			json_object_set_new(
 				doc, "log_error", r ? json_string(log_error.text) : json_null());
@@ -376,9 +375,9 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 		return queue_print_json(doc, e);
 	}
 	put_page(j, why, now, &out);
-	if (o->has_logs && r)
+	if (o->logs && r)
 		put_text(&out, "output", log_error.text);
-	else if (o->has_logs) {
+	else if (o->logs) {
 		buf_printf(&out, "\nthe end of stdout%s:\n", is_cut ? " (cut)" : "");
 		job_logs_put_clean(buf_str(&log), log.len, false, &out);
 	}
@@ -395,14 +394,13 @@ static int find(struct queue *q, const char *word, struct job *ret, struct err *
 
 static int show_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
-	struct show_options *o = opts;
+	const struct show_options *o = opts;
 	CLEANUP(queue_close) struct queue q = {0};
 	CLEANUP(job_done) struct job j = {0};
 	CLEANUP(reason_done) struct reason why = {.at = -1};
 	int r = queue_open(&q, p, &o->q, STORE_READ, e);
 
 	(void)argc;
-	o->has_logs |= o->logs > 0;
 	if (!r) {
 		queue_refresh(&q);
 		r = find(&q, argv[0], &j, e);
@@ -451,16 +449,13 @@ static int why_exec(const struct program *p, void *opts, int argc, char **argv, 
 #define AT(member) .offset = offsetof(struct show_options, member)
 static const struct option_spec show_specs[] = {
 	{.name = "logs",
-		.kind = OPTION_FLAG,
-		AT(has_logs),
-		.text = "and the end of its output: 40 lines"},
-	{.name = "lines",
-		.arg = "N",
+		.arg = "LINES",
 		.kind = OPTION_INT,
 		AT(logs),
 		.min = 1,
 		.max = 100000,
-		.text = "with --logs: so many lines"},
+		.bare = JOB_TAIL_LINES,
+		.text = "and the end of its output (default: 40 lines)"},
 	QUEUE_OPTION_ROWS(struct show_options),
 	QUEUE_REFRESH_ROWS(struct show_options),
 	OPTION_SPEC_END,
