@@ -45,7 +45,7 @@ int config_text(const char *name, const char *key, const struct doc_node *n, con
 /* The same where a number is wanted: what YAML takes for a whole number is written out in decimal, into space. */
 int config_number_text(const char *name, const char *key, const struct doc_node *n, char space[24],
 	const char **ret, struct err *e);
-/* No control byte and no line break of any kind: it's shown on terminals and written on one line. */
+/* No control byte, no line break of any kind, nothing that isn't a character: it's shown on terminals and written on one line. */
 bool config_is_printable(const char *s);
 
 /* One of n names: exact, then unique ignoring case, then unique part of it. "there's no <what> 'x'; <whose> has a, b". */

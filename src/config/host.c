@@ -53,7 +53,8 @@ bool config_is_printable(const char *s)
 	CLEANUP(buf_done) struct buf clean = {0};
 	size_t n = strlen(s);
 
-	if (utf8_valid_len(s, n) != n || strstr(s, "\xe2\x80\xa8") || strstr(s, "\xe2\x80\xa9"))
+	if (utf8_valid_len(s, n) != n || strstr(s, "\xe2\x80\xa8") || strstr(s, "\xe2\x80\xa9") ||
+		strstr(s, "\xef\xbf\xbe") || strstr(s, "\xef\xbf\xbf"))
 		return false;
 	text_put_clean(&clean, s, n);
 	return strcmp(buf_str(&clean), s) == 0;

@@ -290,6 +290,9 @@ static void mistakes(void **state)
 			"job_root: '' won't do; it can't be empty; leave the key out for the default"},
 		{"job_root: \"a\\nb\"",
 			"job_root: 'a\\nb' won't do; it holds control characters; write plain text"},
+		{"job_root: \"a\\uFFFEb\"",
+			"job_root: 'a\xef\xbf\xbe"
+			"b' won't do; it holds control characters; write plain text"},
 		{"job_root: [a]", "job_root: takes one value, not a list or a mapping"},
 		{"include_local: 1",
 			"include_local: '1' won't do; write true or false, without quotes"},
