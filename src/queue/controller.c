@@ -44,8 +44,10 @@ int pass_keep(struct pass *p, struct err *e)
 	int64_t now_ms = clock_boot_ms();
 	int r;
 
+	/* A signal that came while nobody looked counts as well. */
+	event_base_loop(p->base, EVLOOP_NONBLOCK);
 	if (p->signal_no)
-		return err_set(e, -EINTR, "stopped by signal %d", p->signal_no);
+		return err_set(e, -EINTR, "the pass was stopped by signal %d", p->signal_no);
 	if (now_ms - p->renewed_ms < p->ttl_ms / 3)
 		return 0;
 	r = store_lease_renew(p->store, &p->lease, p->ttl_ms, e);
@@ -148,6 +150,8 @@ static int run_phases(struct pass *p, struct err *e)
 		return r;
 	exchange_stops(p);
 	r = launch_all(p, e);
+	if (!r)
+		r = pass_keep(p, e);
 	if (!r)
 		r = retention_apply(p, e);
 	links_flush(p);
