@@ -111,6 +111,10 @@ static void on_up(void *arg, const struct link_hello *hello)
 	struct pass_node *n = arg;
 
 	n->hello = *hello;
+	if (n->is_stale) {
+		fail(n, LINK_STALE);
+		return;
+	}
 	n->clock_offset_ms = hello->wall_ms + link_rtt_ms(n->link) / 2 - clock_wall_ms();
 	if (n->contact != CONTACT_OPENING)
 		return;
@@ -129,7 +133,9 @@ static void on_down(void *arg, const char *why)
 	/* This machine's agent may just be leaving its place to another one: once more, at once. */
 	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
 		return;
-	if (n->contact != CONTACT_FAILED)
+	if (n->contact == CONTACT_OPENING && !n->is_stale && !strcmp(why, LINK_STALE))
+		n->is_stale = true;
+	else if (n->contact != CONTACT_FAILED)
 		fail(n, why);
 }
 
@@ -155,8 +161,10 @@ static bool is_this_machine(const struct pass_node *n)
 
 static void open_one(struct pass *p, struct pass_node *n)
 {
-	const struct link_who who = {.who = "queue", .queue = store_queue(p->store),
-		.incarnation = (uint64_t)p->lease.incarnation, .epoch = (uint64_t)p->lease.epoch};
+	const struct link_who who = {.who = "queue",
+		.queue = n->is_stale ? NULL : store_queue(p->store),
+		.incarnation = (uint64_t)p->lease.incarnation,
+		.epoch = (uint64_t)p->lease.epoch};
 	const struct link_owner owner = {
 		.arg = n, .up = on_up, .message = exchange_message, .down = on_down};
 	struct link_ssh_options ssh = {.home = p->options->home, .site = p->site};
@@ -253,10 +261,29 @@ static void part_twins(struct pass *p)
 	}
 }
 
+/*
+ * Two links of one pass to one agent are of equal rank: the second is turned away before it's told whose root it is. So it
+ * asks once more without wanting to command anything.
+ */
+static void ask_the_stale(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (!n->is_stale || n->has_asked || n->contact != CONTACT_OPENING)
+			continue;
+		n->has_asked = true;
+		link_free(n->link);
+		n->link = NULL;
+		open_one(p, n);
+	}
+}
+
 void links_wait(struct pass *p)
 {
 	while (!p->signal_no && is_anyone_waited_for(p)) {
 		pass_turn(p);
+		ask_the_stale(p);
 		part_twins(p);
 	}
 	for (size_t i = 0; i < p->n_nodes; i++) {

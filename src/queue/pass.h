@@ -54,6 +54,8 @@ struct pass_node {
 	struct link_hello hello; /* root_id "" before the first */
 	int64_t clock_offset_ms; /* its wall clock less ours */
 	unsigned n_downs;
+	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
+	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent;
