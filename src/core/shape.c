@@ -582,7 +582,7 @@ static void take_word(struct piece *p, struct buf *word)
 		} else if (c == '\\' && quote != '\'' && p->n > 1) {
 			p->s++;
 			p->n--;
-			if (*p->s != '\n')
+			if (*p->s && *p->s != '\n')
 				buf_putc(word, *p->s);
 		} else if (!quote && (is_blank(c) || strchr(";|&<>()", c))) {
 			return;
