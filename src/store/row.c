@@ -161,6 +161,7 @@ void row_done(struct store *s)
 	free(s->sql_brief);
 	free(s->sql_insert);
 	free(s->sql_import);
+	buf_done(&s->shape);
 }
 
 char *text_cut(const char *s, size_t max)
@@ -281,20 +282,19 @@ static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const s
 
 int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
 {
-	CLEANUP(buf_done) struct buf shape = {0};
 	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
-	struct job row = *j;
 	int i = 1, r;
 
-	shape_of(j->command, strlen(j->command), &shape);
-	row.shape = (char *)buf_str(&shape);
 	if (!st)
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
+	shape_of(j->command, strlen(j->command), &s->shape);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
 		if (all || columns[c].is_asked)
-			bind_column(st, i++, &columns[c], &row);
+			bind_column(st, i++, &columns[c], j);
+		if (columns[c].at == offsetof(struct job, shape))
+			bind_text(st, i - 1, buf_str(&s->shape));
 	}
 	r = db_next(s, st, e);
 	if (r < 0)
