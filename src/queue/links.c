@@ -58,7 +58,7 @@ static void add_node(struct pass *p, const char *name, const struct queue_node *
 
 	*n = (struct pass_node){.pass = p, .index = p->n_nodes, .name = name, .config = config};
 	n->row = row_named(p, name);
-	n->claims = json_array();
+	n->claims = json_object();
 	n->acks = json_array();
 	if (n->row && n->row->inventory)
 		inventory_decode(n->row->inventory, &n->known, &ignored);

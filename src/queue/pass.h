@@ -59,7 +59,7 @@ struct pass_node {
 	char *why; /* CONTACT_FAILED: the sentence */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent;
-	json_t *claims; /* what `observe` brought */
+	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
 	bool is_observed, has_sample;
 	struct sample sample;
 	struct inventory known, inventory; /* before the pass, and from its sample */

@@ -291,7 +291,7 @@ def test_signal_ends_a_pass_at_a_safe_point(world, queue):
     until(lambda: queue.job(job)["is_bound"])
     until(lambda: open(f"/proc/{tick.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
     tick.kill(signal.SIGTERM).kill(signal.SIGCONT)
-    tick.wait(1)
+    tick.wait(130)
     queue.ends(job)
     assert queue.job(job)["attempt"] == 1 and queue.events(job).count("job_started") == 1
 
