@@ -239,7 +239,7 @@ static bool is_script(struct piece p)
 	static const char *const ends[] = {".py", ".sh", ".bash", ".pl", ".r", ".jl", ".lua", ".js",
 		".rb", ".ipynb", ".exe", ".jar"};
 
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+	for (size_t i = 0; has_char(p, '.') && i < ARRAY_LEN(ends); i++) {
 		if (ends_with(p, ends[i]) && !has_blank(p))
 			return true;
 	}
@@ -388,6 +388,7 @@ static const char *placeholder_for(struct piece name)
 		"wandb_group", "suffix", "exp-id", "exp_id", "save", "resume", "resume-from",
 		"resume_from"};
 	static const char *const ends[] = {"dir", "path", "file", "folder"};
+	const char *value = NULL;
 
 	while (name.n && (*name.s == '-' || *name.s == '+')) {
 		name.s++;
@@ -402,15 +403,13 @@ static const char *placeholder_for(struct piece name)
 	}
 	if (ends_with(name, "seed") || ends_with(name, "seeds"))
 		return "<n>";
-	if (contains(name, "model") || contains(name, "arch"))
-		return NULL;
 	if (is_one_of(name, names, ARRAY_LEN(names)))
-		return "<name>";
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		value = "<name>";
+	for (size_t i = 0; !value && i < ARRAY_LEN(ends); i++) {
 		if (ends_with(name, ends[i]))
-			return "<path>";
+			value = "<path>";
 	}
-	return NULL;
+	return value && (contains(name, "model") || contains(name, "arch")) ? NULL : value;
 }
 
 /* name=value: the length of the name, or 0. */
@@ -418,6 +417,8 @@ static size_t assigned(struct piece p)
 {
 	size_t i = 0;
 
+	if (!has_char(p, '='))
+		return 0;
 	for (; i < p.n; i++) {
 		if (p.s[i] == '=')
 			return i;
