@@ -20,7 +20,8 @@
 
 #define JOBS_MAX 10000
 #define OBSERVED_STEP 1000 /* claims in one message */
-#define OBSERVED_BYTES (WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
+#define OBSERVED_BYTES \
+	(WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
 enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4 };
 
@@ -313,8 +314,8 @@ static json_t *observed_message(const struct agent *a, const json_t *msg)
 }
 
 /* Sends what is there once it's many; all but the last message say that more follow. */
-static void observed_add(
-	const struct agent *a, struct client *c, const json_t *msg, json_t **out, size_t *size, json_t *claim)
+static void observed_add(const struct agent *a, struct client *c, const json_t *msg, json_t **out,
+	size_t *size, json_t *claim)
 {
 	json_t *claims = json_object_get(*out, "claims");
 	size_t bytes = json_dumpb(claim, NULL, 0, JSON_COMPACT);
@@ -413,8 +414,8 @@ static int on_ack(struct agent *a, struct client *c, const json_t *msg, struct e
 /* ---- what is left of old jobs ---- */
 
 /* "7.1", which has no claim any more. */
-static bool may_remove(struct agent *a, const struct client *c, const json_t *v,
-	struct attempt_name *ret)
+static bool may_remove(
+	struct agent *a, const struct client *c, const json_t *v, struct attempt_name *ret)
 {
 	char name[ATTEMPT_NAME_LEN];
 	CLEANUP_CLOSE int fd = -1;
