@@ -944,6 +944,14 @@ static void test_spares(void **state)
 	retire(&f, &s, 0);
 	assert_int_equal(count_names(&f, "new"), 0);
 
+	/* Nor does a text that was staged for one come to another. */
+	s.name.job = 3;
+	must_claim(&f, &s);
+	CLEANUP_CLOSE int with_body = claim_open(&f.root, &s.name);
+	close(openat(with_body, "body", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	retire(&f, &s, 0);
+	assert_int_equal(count_names(&f, "new"), 0);
+
 	/* No more than a few are kept, and if they vanish that's no harm. */
 	for (uint64_t i = 10; i < 110; i++) {
 		s.name.job = i;

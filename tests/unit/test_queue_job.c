@@ -247,7 +247,7 @@ static void runs_in_its_directory(void **state)
 	json_t *msg, *claim, *facts,
 		*job = job_of(
 			"#!/usr/bin/python3\n"
-			"echo \"$PWD|$HOME|${BASH_VERSION:+bash}|$OWN|$NVIDB_JOB_DIR|$(readlink /proc/self/fd/0)\"\n"
+			"echo \"$PWD|$HOME|${BASH_VERSION:+bash}|$OWN|$USER|$NVIDB_JOB_DIR|$(readlink /proc/self/fd/0)\"\n"
 			"umask; echo x >made\n"
 			"echo half >\"$GPUSTOW_STATUS_FILE\"\n"
 			"until [ -e go ]; do sleep 0.02; done\n"
@@ -258,6 +258,7 @@ static void runs_in_its_directory(void **state)
 	char want[1400], home[320], dir[320];
 
 	json_object_set_new(job, "cwd", json_string("~/work"));
+	json_array_append_new(json_object_get(job, "env"), json_string("USER=mine"));
 	msg = launch(job, "claimed");
 	assert_dir(msg);
 	json_decref(msg);
@@ -293,7 +294,8 @@ static void runs_in_its_directory(void **state)
 
 	in_dir("home", home);
 	in_dir(DIR_OF_7, dir);
-	snprintf(want, sizeof(want), "%s/work|%s|bash|1|%s|/dev/null\n0022\n", home, home, dir);
+	snprintf(
+		want, sizeof(want), "%s/work|%s|bash|1|mine|%s|/dev/null\n0022\n", home, home, dir);
 	wait_text(DIR_OF_7 "/stdout.log", want);
 	assert_int_equal(mode_of(DIR_OF_7 "/stdout.log"), S_IFREG | 0600);
 	assert_int_equal(mode_of(DIR_OF_7 "/stderr.log"), S_IFREG | 0600);
@@ -517,6 +519,24 @@ static void launched_twice(void **state)
 	wait_text(DIR_OF_7 "/stdout.log", "one\n");
 }
 
+/* A claim that the agent can't read isn't nothing: its directory isn't made anew. */
+static void damaged_claim_keeps_its_directory(void **state)
+{
+	json_t *msg;
+
+	json_decref(launch(job_of("echo one; exec sleep 60"), "claimed"));
+	wait_text(DIR_OF_7 "/stdout.log", "one\n");
+	agent_client_close(&c);
+	test_agent_end(&t, SIGKILL);
+	put("root/claims/" QUEUE "/7.1/spec", "{");
+	start_agent();
+	msg = launch(job_of("echo two"), "refused");
+	assert_string_equal(text(msg, "reason"), "disk");
+	json_decref(msg);
+	wait_text(DIR_OF_7 "/stdout.log", "one\n");
+	assert_int_equal(remove_dirs("7.1"), 0);
+}
+
 /* The agent's successor knows the job as well. */
 static void next_agent_knows(void **state)
 {
@@ -654,6 +674,7 @@ int main(void)
 		TEST(staged_body),
 		TEST(staged_and_refused),
 		TEST(launched_twice),
+		TEST(damaged_claim_keeps_its_directory),
 		TEST(next_agent_knows),
 #ifdef GPUSTOW_FAULT_POINTS
 		TEST(full_disk_is_a_refusal),
