@@ -233,6 +233,7 @@ static void test_huge(void **state)
 	assert_int_equal(truncate(path, (off_t)8 << 30), 0);
 	for (int i = 0; i < 6000; i++)
 		append("stderr.log", "xxxxü", 6);
+	append("stderr.log", "end", 3); /* so that the limit falls into a character */
 	path_of("result.json", path);
 	append("result.json", "{", 1);
 	assert_int_equal(truncate(path, (off_t)8 << 30), 0);
