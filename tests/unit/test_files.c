@@ -9,6 +9,7 @@
 #include "agent_client.h"
 
 #include "agent/claim.h"
+#include "agent/client.h"
 #include "agent/stage.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -522,6 +524,42 @@ static void samples_come_through(void **state)
 	free(p);
 }
 
+/* While a sample waits behind other bytes, no piece of a stream gets before it. */
+static void waiting_sample_keeps_streams_back(void **state)
+{
+	struct client *one = NULL;
+	json_t *empty = json_object();
+	struct buf frame = {0};
+	char *p = pattern(4 * MIB), *bytes = malloc(MIB);
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	assert_int_equal(client_new(fds[0], 1, 0, &one, NULL), 0);
+	while (client_takes_bulk(one)) {
+		client_send_bulk(one, 1, p, WIRE_BULK_MAX);
+		assert_true(client_write(one));
+	}
+	assert_int_equal(wire_put_json(&frame, empty, NULL), 0);
+	client_put_sample(one, &frame);
+	while (one->out.len - one->out_at >= 4096) {
+		assert_true(read(fds[1], bytes, 4096) > 0);
+		assert_true(client_write(one));
+		assert_true(!one->sample.len || !client_takes_bulk(one));
+	}
+	while (one->sample.len) {
+		assert_false(client_takes_bulk(one));
+		assert_true(read(fds[1], bytes, MIB) > 0);
+		assert_true(client_write(one));
+	}
+	assert_true(client_takes_bulk(one));
+	client_free(one);
+	json_decref(empty);
+	close(fds[1]);
+	buf_done(&frame);
+	free(bytes);
+	free(p);
+}
+
 /* ---- stage ---- */
 
 static void stage(int64_t id, const char *token, int64_t size)
@@ -714,6 +752,7 @@ int main(void)
 		TEST(no_credit_no_bytes),
 		TEST(answers_overtake_streams),
 		TEST(samples_come_through),
+		cmocka_unit_test(waiting_sample_keeps_streams_back),
 		TEST(body_is_staged),
 		TEST(stage_is_refused),
 		TEST(unfinished_body_goes_with_its_link),
