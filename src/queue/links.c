@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "fleet/ssh_site.h"
+#include "fleet/text_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,15 +79,20 @@ static void list_nodes(struct pass *p)
 			add_node(p, p->rows.v[i].name, NULL);
 }
 
+static bool was(const struct pass_node *n, const char *state)
+{
+	return n->row && n->row->state && !strcmp(n->row->state, state);
+}
+
 static bool was_down(const struct pass_node *n)
 {
-	return n->row && n->row->state && !strcmp(n->row->state, NODE_DOWN);
+	return was(n, NODE_DOWN);
 }
 
 /* Nobody has answered there for long: asked less and less often (nodes.c). A clock that was set back doesn't keep it out. */
 static bool is_in_backoff(const struct pass_node *n)
 {
-	return was_down(n) && n->pass->now_ms >= n->row->probed_ms &&
+	return (was_down(n) || was(n, NODE_TEXT)) && n->pass->now_ms >= n->row->probed_ms &&
 	       n->pass->now_ms < n->row->next_try_ms;
 }
 
@@ -99,10 +105,17 @@ static bool is_wanted(const struct pass_node *n)
 
 /* ---- what a link says ---- */
 
+static void set_why(struct pass_node *n, const char *why)
+{
+	char *copy = xstrdup(why);
+
+	free(n->why);
+	n->why = copy;
+}
+
 static void fail(struct pass_node *n, const char *why)
 {
-	free(n->why);
-	n->why = xstrdup(why);
+	set_why(n, why);
 	n->contact = CONTACT_FAILED;
 }
 
@@ -129,12 +142,14 @@ static void on_down(void *arg, const char *why)
 	bool is_local = n->config && !n->config->host;
 
 	n->n_downs++;
-	n->has_no_agent = kind == LINK_FAIL_AGENT;
+	n->has_no_agent |= kind == LINK_FAIL_AGENT;
 	/* This machine's agent may just be leaving its place to another one: once more, at once. */
 	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
 		return;
 	if (n->contact == CONTACT_OPENING && !n->is_stale && !strcmp(why, LINK_STALE))
 		n->is_stale = true;
+	else if (n->contact == CONTACT_OPENING && kind == LINK_FAIL_AGENT)
+		set_why(n, why);
 	else if (n->contact != CONTACT_FAILED)
 		fail(n, why);
 }
@@ -279,11 +294,40 @@ static void ask_the_stale(struct pass *p)
 	}
 }
 
+static void on_text(void *arg, int status, const char *out, size_t n, const char *err_text)
+{
+	struct pass_node *node = arg;
+	struct err e;
+
+	(void)err_text;
+	if (node->contact != CONTACT_OPENING)
+		return;
+	if (status == 0 && !text_sample_parse(out, n, &node->sample, &e)) {
+		node->sample.wall_ms = clock_wall_ms();
+		node->has_sample = true;
+	}
+	node->contact = CONTACT_FAILED;
+}
+
+static void ask_for_text(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (!n->has_no_agent || n->has_asked || n->contact != CONTACT_OPENING)
+			continue;
+		n->has_asked = true;
+		link_run_text(n->link, text_sample_command, p->config->settings.probe_timeout_ms,
+			TEXT_SAMPLE_MAX, on_text, n);
+	}
+}
+
 void links_wait(struct pass *p)
 {
 	while (!p->signal_no && is_anyone_waited_for(p)) {
 		pass_turn(p);
 		ask_the_stale(p);
+		ask_for_text(p);
 		part_twins(p);
 	}
 	for (size_t i = 0; i < p->n_nodes; i++) {
@@ -292,7 +336,7 @@ void links_wait(struct pass *p)
 		if (n->contact == CONTACT_UP)
 			fail(n, "it said hello, but didn't answer what it was asked in time");
 		else if (n->contact == CONTACT_OPENING)
-			fail(n, "it didn't answer in time");
+			fail(n, n->has_no_agent ? n->why : "it didn't answer in time");
 	}
 }
 

@@ -58,7 +58,7 @@ struct pass_node {
 	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
-	bool has_no_agent;
+	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
 	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
 	bool is_observed, has_sample;
 	struct sample sample;

@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from lab import BUILD, Lab, missing, until  # noqa: E402
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
-HOSTS = ["key", "fish"]
+HOSTS = ["key", "fish", "noagent"]
+USUAL = HOSTS[:2]  # what a queue has when a test says nothing else
 DB = "/root/.gpustow/queue.db"
 READ = """
 import json, sqlite3, sys
@@ -78,7 +79,7 @@ class Queue:
 
     def up(self):
         """Agents have been brought to all nodes: what's timed later isn't that."""
-        self.until(lambda: all(self.node(h)["state"] == "up" for h in HOSTS))
+        self.until(lambda: all(self.node(h)["state"] == "up" for h in USUAL))
         return self
 
 
@@ -204,3 +205,13 @@ def test_moved_record_starts_nothing_before_all_nodes_were_asked(lab):
         lab.wire("key")
 
 
+
+
+def test_node_that_can_only_be_looked_at(lab):
+    q = Queue(lab, servers=(("noagent", "noagent"), ("fish", "fish")))
+    job = q.submit("true", gpus=1, vram_mib=100)
+    q.until(lambda: q.state(job) == "completed")
+    assert q.job(job)["node"] == "fish"
+    node = q.node("noagent")
+    assert node["state"] == "text" and "GPU-noagent-0" in node["inventory"], node
+    assert "exec" in node["last_error"] and q.events("node_down") == []
