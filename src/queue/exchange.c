@@ -26,7 +26,10 @@ struct note *note_add(
 
 	GROW(p->notes, p->n_notes, p->cap_notes);
 	n = &p->notes[p->n_notes++];
-	*n = (struct note){.kind = kind, .node = node, .job = job, .attempt = attempt,
+	*n = (struct note){.kind = kind,
+		.node = node,
+		.job = job,
+		.attempt = attempt,
 		.seen = {.heartbeat_ms = -1, .gpu_mem_mib = -1, .peak_mib = -1}};
 	return n;
 }
@@ -60,8 +63,8 @@ static void want(json_t *list, int64_t job, int64_t attempt)
 /* A store that was moved or put back asks for the attempts that it'd make next, too: they may be over already. */
 static void want_next_attempts(const struct pass_node *n, json_t *list)
 {
-	struct store_question q = {.states = 1u << JOB_STATE_PENDING, .command_max = 1,
-		.limit = WANTS_MAX};
+	struct store_question q = {
+		.states = 1u << JOB_STATE_PENDING, .command_max = 1, .limit = WANTS_MAX};
 	struct store_jobs jobs = {0};
 	struct err e;
 
@@ -88,7 +91,8 @@ void exchange_begin(struct pass_node *n)
 		if (is_of_node(n, &p->reaps.v[i].bind))
 			want(list, p->reaps.v[i].job, p->reaps.v[i].attempt);
 	want_next_attempts(n, list);
-	link_send(n->link, json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
+	link_send(n->link,
+		json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
 	link_send(n->link, json_pack("{s:s, s:i}", "op", "sample", "id", SAMPLE_ID));
 }
 
@@ -190,7 +194,8 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 static void on_started(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
 	over(n->pass, job, attempt);
-	note_add(n->pass, NOTE_STARTED, n->index, job, attempt)->msg = json_incref((json_t *)(uintptr_t)msg);
+	note_add(n->pass, NOTE_STARTED, n->index, job, attempt)->msg =
+		json_incref((json_t *)(uintptr_t)msg);
 }
 
 static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -198,7 +203,8 @@ static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_
 	over(n->pass, job, attempt);
 	if (n->pass->n_stops)
 		n->pass->n_stops--;
-	note_add(n->pass, NOTE_ENDED, n->index, job, attempt)->msg = json_incref((json_t *)(uintptr_t)msg);
+	note_add(n->pass, NOTE_ENDED, n->index, job, attempt)->msg =
+		json_incref((json_t *)(uintptr_t)msg);
 }
 
 static void on_refused(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -206,8 +212,8 @@ static void on_refused(struct pass_node *n, const json_t *msg, int64_t job, int6
 	if (!over(n->pass, job, attempt))
 		return;
 	n->has_refused = true;
-	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text =
-		xasprintf("%s refused it: %s", n->name, text_in(msg, "text", "no reason was given"));
+	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text = xasprintf(
+		"%s refused it: %s", n->name, text_in(msg, "text", "no reason was given"));
 }
 
 static void on_conflict(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -273,8 +279,8 @@ static void judge_absence(struct pass_node *n, const struct job *j)
 		note_add(n->pass, NOTE_NEVER, n->index, j->id, j->attempt)->text =
 			xasprintf("%s never had it", n->name);
 	} else if (is_same_machine && strcmp(b->boot_id, n->hello.boot_id) != 0) {
-		note_add(n->pass, NOTE_REBOOTED, n->index, j->id, j->attempt)->text =
-			xasprintf("%s was restarted under it, and its record went with that", n->name);
+		note_add(n->pass, NOTE_REBOOTED, n->index, j->id, j->attempt)->text = xasprintf(
+			"%s was restarted under it, and its record went with that", n->name);
 	} else {
 		pass_say_error(n->pass, n->name, j->id,
 			"what became of its attempt can't be known: %s. It keeps its memory; `job cancel` and, when nothing of it is left there, `queue ignore %s` give it up",
@@ -320,7 +326,8 @@ static bool is_news(int64_t now_mib, int64_t before_mib)
 static void look_at_running(struct pass_node *n, const struct job *j, const json_t *claim)
 {
 	const char *progress = text_in(claim, "progress", "");
-	struct store_seen seen = {.heartbeat_ms = n->pass->now_ms, .gpu_mem_mib = -1, .peak_mib = -1};
+	struct store_seen seen = {
+		.heartbeat_ms = n->pass->now_ms, .gpu_mem_mib = -1, .peak_mib = -1};
 	bool has_progress = *progress && (!j->progress || strcmp(j->progress, progress) != 0);
 	bool is_old = n->pass->now_ms - j->heartbeat_ms >= HEARTBEAT_MS;
 	struct note *note;
@@ -376,8 +383,8 @@ static void reap(struct pass_node *n, const struct store_attempt *a)
 	if (!claim && !is_of_here)
 		return;
 	note = note_add(n->pass, NOTE_REAPED, n->index, a->job, a->attempt);
-	note->text = xasprintf("%s is back, and nothing of attempt %" PRId64 " runs there", n->name,
-		a->attempt);
+	note->text = xasprintf(
+		"%s is back, and nothing of attempt %" PRId64 " runs there", n->name, a->attempt);
 	note->msg = claim ? json_incref((json_t *)(uintptr_t)claim) : NULL;
 }
 

@@ -28,8 +28,8 @@ static void put_why(const struct store_unmet_row *r, struct buf *why)
 		buf_printf(why, "ended as %s", job_state_name(r->state));
 }
 
-enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n, enum on_dependency policy,
-	const char *held_reason, struct buf *why)
+enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n,
+	enum on_dependency policy, const char *held_reason, struct buf *why)
 {
 	const struct store_unmet_row *dead = NULL;
 	bool waits = false;

@@ -49,11 +49,14 @@ static bool has_work_of_another_machine(const struct pass_node *n)
 static void look_at_machine(struct pass_node *n)
 {
 	if (!n->row || !n->row->machine_key || !n->row->machine_key[0] ||
-		!strcmp(n->row->machine_key, n->hello.machine_key) || !has_work_of_another_machine(n))
+		!strcmp(n->row->machine_key, n->hello.machine_key) ||
+		!has_work_of_another_machine(n))
 		return;
-	refuse(n, xasprintf("another machine than before answers to the name %s, and work of the queue was bound to the old one. "
-			    "Nothing is placed there until that has ended, or is cancelled",
-			  n->name));
+	refuse(n,
+		xasprintf(
+			"another machine than before answers to the name %s, and work of the queue was bound to the old one. "
+			"Nothing is placed there until that has ended, or is cancelled",
+			n->name));
 }
 
 void nodes_identify(struct pass *p)
@@ -69,9 +72,11 @@ void nodes_identify(struct pass *p)
 
 			if (k == i || strcmp(other->hello.root_id, n->hello.root_id) != 0)
 				continue;
-			refuse(n, xasprintf("%s and %s are the same account on the same machine (one root, %.8s). "
-					    "Nothing is placed on either; take one of the two names out of the configuration",
-					  n->name, other->name, n->hello.root_id));
+			refuse(n,
+				xasprintf(
+					"%s and %s are the same account on the same machine (one root, %.8s). "
+					"Nothing is placed on either; take one of the two names out of the configuration",
+					n->name, other->name, n->hello.root_id));
 		}
 	}
 }
@@ -158,7 +163,8 @@ static int tell_change(struct pass_node *n, const char *state, const char *why, 
 
 	if (is_out(state) && !is_out(before))
 		return tell_out(n, state, why, e);
-	if (strcmp(state, NODE_UP) != 0 || !strcmp(before, NODE_UP) || !strcmp(before, NODE_SUSPECT))
+	if (strcmp(state, NODE_UP) != 0 || !strcmp(before, NODE_UP) ||
+		!strcmp(before, NODE_SUSPECT))
 		return 0;
 	buf_printf(&b, "%zu GPU%s", n->inventory.n_cards, n->inventory.n_cards == 1 ? "" : "s");
 	return store_event_add(n->pass->store, EVENT_NODE_UP, 0, n->name, buf_str(&b), NULL, e);
@@ -169,7 +175,9 @@ static void set_failure(const struct pass_node *n, struct store_node *row)
 {
 	int64_t pause = (n->pass->now_ms - silent_since(n)) / 4;
 
-	pause = pause < BACKOFF_MIN_MS ? BACKOFF_MIN_MS : pause > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : pause;
+	pause = pause < BACKOFF_MIN_MS	 ? BACKOFF_MIN_MS
+		: pause > BACKOFF_MAX_MS ? BACKOFF_MAX_MS
+					 : pause;
 	row->failed_since_ms = silent_since(n);
 	row->n_failures++;
 	row->next_try_ms = n->pass->now_ms + pause;
@@ -200,7 +208,7 @@ static void set_config(const struct pass_node *n, struct store_node *row)
 	row->name = (char *)(uintptr_t)n->name;
 	if (!n->config)
 		return;
-	row->hostname = h ? h->hostname : (char *)(uintptr_t)"localhost";
+	row->hostname = h ? h->hostname : (char *)(uintptr_t) "localhost";
 	row->username = h ? h->username : NULL;
 	row->port = h ? h->port : 0;
 	row->sort_order = (int64_t)n->index;
@@ -208,9 +216,9 @@ static void set_config(const struct pass_node *n, struct store_node *row)
 
 static void put_error(const struct pass_node *n, struct buf *b)
 {
-	const char *s = n->refused			       ? n->refused
+	const char *s = n->refused			 ? n->refused
 			: n->contact == CONTACT_ANSWERED ? n->sample.snap.error
-							       : n->why;
+							 : n->why;
 	size_t len = s ? strnlen(s, ERROR_MAX) : 0;
 
 	if (len)
@@ -286,7 +294,8 @@ void nodes_give_up(struct pass *p)
 		const struct pass_node *n = pass_node_named(p, j->bind.node);
 		int64_t silent_ms;
 
-		if (!n || n->contact == CONTACT_ANSWERED || !n->row || strcmp(state_of(n), NODE_DOWN) != 0)
+		if (!n || n->contact == CONTACT_ANSWERED || !n->row ||
+			strcmp(state_of(n), NODE_DOWN) != 0)
 			continue;
 		silent_ms = p->now_ms - silent_since(n);
 		if (silent_ms < s->node_loss_after_ms)

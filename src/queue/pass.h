@@ -141,8 +141,7 @@ int pass_begin(struct pass *p, struct err *e); /* a transaction under the lease 
 
 /* ---- summary.c ---- */
 
-void pass_say_error(
-	struct pass *p, const char *node, int64_t job, const char *fmt, ...)
+void pass_say_error(struct pass *p, const char *node, int64_t job, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 json_t *gpu_ids_json(const struct job_bind *b);
 
@@ -190,8 +189,7 @@ int64_t nodes_cap_mib(const struct pass *p, const struct job *j);
 int needs_apply(struct pass *p, struct err *e);
 struct cluster;
 struct cluster_plan;
-int never_apply(
-	struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
+int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
 /* In a transaction: what an end says of the cards it had. */
 int cards_judge(
 	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);

@@ -69,8 +69,9 @@ static void send_remove(struct pass *p, struct pass_node *n, json_t *names)
 
 		for (size_t k = i; k < json_array_size(names) && k < i + DIRS_MAX; k++)
 			json_array_append(part, json_array_get(names, k));
-		link_send(n->link, json_pack("{s:s, s:i, s:s, s:o}", "op", "remove", "id", REMOVE_ID,
-					   "root", p->config->settings.job_root, "names", part));
+		link_send(
+			n->link, json_pack("{s:s, s:i, s:s, s:o}", "op", "remove", "id", REMOVE_ID,
+					 "root", p->config->settings.job_root, "names", part));
 	}
 }
 

@@ -116,7 +116,8 @@ static int change(struct store *s, const char *what, const char *arg, const char
 static int change_all(struct store *s, int argc, char **argv)
 {
 	const char *what = argv[2];
-	bool is_pair = !strcmp(what, "set-vram") || !strcmp(what, "drain") || !strcmp(what, "ignore");
+	bool is_pair =
+		!strcmp(what, "set-vram") || !strcmp(what, "drain") || !strcmp(what, "ignore");
 	int r = store_begin(s, NULL, &e);
 
 	if (!r && !strcmp(what, "submit"))
