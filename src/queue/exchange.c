@@ -260,6 +260,12 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 
 /* ---- the table of protocol.md 5 ---- */
 
+void note_give_up(const struct pass_node *n, const struct job *j, const char *why)
+{
+	note_add(n->pass, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text =
+		xasprintf("given up by a person while nobody could say what became of it: %s", why);
+}
+
 static const json_t *claim_of(const struct pass_node *n, int64_t job, int64_t attempt)
 {
 	char key[CLAIM_KEY_LEN];
@@ -274,21 +280,22 @@ static void judge_absence(struct pass_node *n, const struct job *j)
 	const struct job_bind *b = &j->bind;
 	bool is_same_root = !strcmp(b->root_id, n->hello.root_id);
 	bool is_same_machine = !strcmp(b->machine_key, n->hello.machine_key);
+	const char *why = !is_same_machine ? "another machine answers to that name now"
+			  : is_same_root   ? "the node's record of it is gone"
+					   : "the node's state directory is another one";
 
-	if (is_same_root && j->state == JOB_STATE_PENDING) {
+	if (is_same_root && j->state == JOB_STATE_PENDING)
 		note_add(n->pass, NOTE_NEVER, n->index, j->id, j->attempt)->text =
 			xasprintf("%s never had it", n->name);
-	} else if (is_same_machine && strcmp(b->boot_id, n->hello.boot_id) != 0) {
+	else if (is_same_machine && strcmp(b->boot_id, n->hello.boot_id) != 0)
 		note_add(n->pass, NOTE_REBOOTED, n->index, j->id, j->attempt)->text = xasprintf(
 			"%s was restarted under it, and its record went with that", n->name);
-	} else {
+	else if (j->cancel_ms)
+		note_give_up(n, j, why);
+	else
 		pass_say_error(n->pass, n->name, j->id,
-			"what became of its attempt can't be known: %s. It keeps its memory; `job cancel` and, when nothing of it is left there, `queue ignore %s` give it up",
-			!is_same_machine ? "another machine answers to that name now"
-			: is_same_root	 ? "the node's record of it is gone"
-					 : "the node's state directory is another one",
-			n->name);
-	}
+			"what became of its attempt can't be known: %s. It keeps its memory; `job cancel` gives it up",
+			why);
 }
 
 /* Its charges on all cards, from the agent's ledger. False: it's in none. */

@@ -52,6 +52,7 @@ static void look_at_machine(struct pass_node *n)
 		!strcmp(n->row->machine_key, n->hello.machine_key) ||
 		!has_work_of_another_machine(n))
 		return;
+	n->is_stranger = true;
 	refuse(n,
 		xasprintf(
 			"another machine than before answers to the name %s, and work of the queue was bound to the old one. "
@@ -283,26 +284,38 @@ int nodes_put(struct pass *p, struct err *e)
 
 /* ---- what follows from them ---- */
 
+/* Its node is silent for good, or somebody else's by now. */
+static bool is_beyond_reach(const struct pass_node *n)
+{
+	if (n->is_stranger)
+		return true;
+	return n->contact != CONTACT_ANSWERED && n->row && !strcmp(state_of(n), NODE_DOWN);
+}
+
+static void give_up_by_rule(struct pass_node *n, const struct job *j)
+{
+	const struct queue_settings *s = &n->pass->config->settings;
+	int64_t silent_ms = n->pass->now_ms - silent_since(n);
+
+	if (s->node_loss == NODE_LOSS_WAIT || silent_ms < s->node_loss_after_ms)
+		return;
+	note_add(n->pass, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text =
+		xasprintf("%s hasn't answered for %" PRId64 " s, and node_loss is \"%s\"", n->name,
+			silent_ms / 1000, s->node_loss == NODE_LOSS_REQUEUE ? "requeue" : "fail");
+}
+
 void nodes_give_up(struct pass *p)
 {
-	const struct queue_settings *s = &p->config->settings;
-
-	if (s->node_loss == NODE_LOSS_WAIT)
-		return;
 	for (size_t i = 0; i < p->live.n; i++) {
 		const struct job *j = &p->live.v[i];
-		const struct pass_node *n = pass_node_named(p, j->bind.node);
-		int64_t silent_ms;
+		struct pass_node *n = pass_node_named(p, j->bind.node);
 
-		if (!n || n->contact == CONTACT_ANSWERED || !n->row ||
-			strcmp(state_of(n), NODE_DOWN) != 0)
+		if (!n || !is_beyond_reach(n))
 			continue;
-		silent_ms = p->now_ms - silent_since(n);
-		if (silent_ms < s->node_loss_after_ms)
-			continue;
-		note_add(p, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text = xasprintf(
-			"%s hasn't answered for %" PRId64 " s, and node_loss is \"%s\"", n->name,
-			silent_ms / 1000, s->node_loss == NODE_LOSS_REQUEUE ? "requeue" : "fail");
+		if (n->is_stranger && j->cancel_ms)
+			note_give_up(n, j, "another machine answers to that name now");
+		else
+			give_up_by_rule(n, j);
 	}
 }
 

@@ -57,6 +57,7 @@ struct pass_node {
 	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
 	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
+	bool is_stranger; /* another machine than the one that has work of the queue */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
 	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
@@ -165,6 +166,8 @@ void exchange_read(struct pass *p);
 void exchange_stops(struct pass *p);
 struct note *note_add(
 	struct pass *p, enum note_kind kind, size_t node, int64_t job, int64_t attempt);
+/* A person cancelled it, and its node can't know of it any more. If its root comes back, what is left of it is stopped. */
+void note_give_up(const struct pass_node *n, const struct job *j, const char *why);
 
 /* ---- settle.c ---- */
 

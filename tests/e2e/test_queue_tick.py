@@ -334,6 +334,18 @@ def test_other_root_concludes_nothing_while_the_machine_runs(world, queue):
     t = queue.tick()
     assert queue.job(job)["state"] == "running" and queue.job(job)["is_bound"]
     assert any("can't be known" in e["error"] and "another one" in e["error"] for e in t["errors"]), t
-    (world.dir / "go").touch()
+    # A person decides; and if that root comes back, what is left of it is stopped.
+    queue.hand("cancel", job)
+    queue.tick()
+    j = queue.job(job)
+    assert (j["state"], j["cause"]) == ("lost", "node-lost") and "given up by a person" in j["last_error"]
+    for pid in world.agents():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not world.agents())
+    shutil.rmtree(world.dir / "agent")
+    (world.dir / "was-agent").rename(world.dir / "agent")
+    seen = queue.tick_until(lambda: "job_reaped" in queue.events(job))
+    assert [r["job"] for t in seen for r in t.get("reaped", [])] == [job]
+    assert world.agents() and not [p for p, line in world.processes().items() if "sleep" in line]
 
 

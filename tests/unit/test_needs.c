@@ -40,6 +40,14 @@ static void test_waits_while_something_may_come(void **state)
 	comes_to(NEEDS_MET, NULL, 0, ON_DEPENDENCY_HOLD, NULL, "");
 }
 
+static void test_what_came_is_met(void **state)
+{
+	const struct store_unmet_row rows[] = {ROW(1, true, FAILED), ROW(2, false, COMPLETED)};
+
+	(void)state;
+	comes_to(NEEDS_MET, rows, 2, ON_DEPENDENCY_HOLD, NULL, "");
+}
+
 static void test_bad_end_holds_or_fails(void **state)
 {
 	const struct store_unmet_row rows[] = {ROW(1, false, PENDING), ROW(2, false, FAILED)};
@@ -90,6 +98,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waits_while_something_may_come),
+		cmocka_unit_test(test_what_came_is_met),
 		cmocka_unit_test(test_bad_end_holds_or_fails),
 		cmocka_unit_test(test_one_that_is_gone),
 		cmocka_unit_test(test_holds_go_with_their_cause),
