@@ -102,7 +102,7 @@ static bool is_plain_wait(const struct store_unmet_row *rows, size_t n)
 static int one_round(struct pass *p, bool *ret_failed, struct err *e)
 {
 	CLEANUP_FREE struct store_unmet_row *rows = NULL;
-	struct store_counts counts;
+	struct store_counts counts = {0};
 	size_t n = 0;
 	int r = store_unmet(p->store, &rows, &n, e);
 

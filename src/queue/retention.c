@@ -12,6 +12,7 @@
 #define META_KEY "retention_ms" /* when it was done last */
 #define META_DIRS "dirs_removed" /* {"NODE": the moment up to which its directories are gone} */
 #define EVERY_MS ((int64_t)60 * 60 * 1000)
+#define OVERLAP_MS ((int64_t)24 * 60 * 60 * 1000)
 #define DIRS_MAX 2000 /* names of one question */
 #define REMOVE_ID 9
 
@@ -75,6 +76,12 @@ static void send_remove(struct pass *p, struct pass_node *n, json_t *names)
 	}
 }
 
+/* A day back: a directory that still had a claim, because something of its job went on, was passed over then. */
+static int64_t mark_of(const json_t *marks, const char *node)
+{
+	return json_integer_value(json_object_get(marks, node)) - OVERLAP_MS;
+}
+
 /* A node that is away is asked once it's back: each has its own mark. */
 static int remove_dirs(struct pass *p, json_t *marks, struct err *e)
 {
@@ -86,8 +93,7 @@ static int remove_dirs(struct pass *p, json_t *marks, struct err *e)
 		json_t *names = json_array();
 
 		if (node_answers(n)) {
-			r = names_of(p, n->name,
-				json_integer_value(json_object_get(marks, n->name)), to, names, e);
+			r = names_of(p, n->name, mark_of(marks, n->name), to, names, e);
 			if (r >= 0) {
 				send_remove(p, n, names);
 				json_object_set_new(marks, n->name, json_integer((json_int_t)to));

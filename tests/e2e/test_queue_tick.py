@@ -321,6 +321,23 @@ def test_record_that_was_put_back_starts_nothing_twice(world, queue):
     assert world.judge() == ["first", "second", "first"] and queue.job(first)["attempt"] == 2
 
 
+# --- what is old ---
+
+def test_directories_of_old_jobs_go(world):
+    queue = Queue(world, settings=("keep_job_dirs: 1",))
+    old, runs = queue.submit("true"), queue.submit(wait_for("go"))
+    queue.tick_until(lambda: queue.job(old)["state"] == "completed" and queue.job(runs)["state"] == "running")
+    assert queue.dir(old).is_dir()
+    time.sleep(1.1)
+    queue.tick()
+    assert queue.dir(old).is_dir()  # once an hour is enough
+    # As if that were over. The directory of a claim that the node still has stays, and is asked for again.
+    queue.tick_until(lambda: queue.hand("meta", "retention_ms", "1") == [] and queue.tick() and not queue.dir(old).exists())
+    assert queue.dir(runs).is_dir()
+    (world.dir / "go").touch()
+    queue.ends(runs)
+
+
 # --- an agent that isn't who it was ---
 
 def test_other_root_concludes_nothing_while_the_machine_runs(world, queue):
