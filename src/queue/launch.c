@@ -21,6 +21,8 @@
 
 #define ROUNDS_MAX 3
 #define STARTED_WAIT_MS 1500 /* since the last word about a launch */
+#define STARTED_EACH_MS \
+	20 /* and so much for each that is in the air: a node may take them all before it answers */
 #define MESSAGE_MAX (900 * 1024) /* of JSON, below the wire's limit */
 #define BINDS_MAX 2000 /* of one round */
 
@@ -217,6 +219,7 @@ static void wait_for_starts(struct pass *p)
 	int64_t last = clock_boot_ms() + s->launch_timeout_ms,
 		quiet = p->options->launch_wait_ms ? p->options->launch_wait_ms : STARTED_WAIT_MS;
 
+	quiet += (int64_t)in_the_air(p) * STARTED_EACH_MS;
 	while (!p->signal_no && in_the_air(p) && clock_boot_ms() < last &&
 		clock_boot_ms() < p->flight_news_ms + quiet)
 		pass_turn(p);
