@@ -200,6 +200,8 @@ static json_t *sample_message(struct agent *a, const char *error, bool details)
 	if (error)
 		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
 	/* The machine's own figures are there also when the driver is silent. */
+	node_read(&a->node, a->now_ms, &s.node);
+	s.has_node = true;
 	s.with_details = s.has_host = details;
 	if (details) {
 		host_read(&a->host, a->now_ms, &s.host);

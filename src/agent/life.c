@@ -170,6 +170,7 @@ void agent_done(struct agent *a)
 	buf_done(&a->frame[0]);
 	buf_done(&a->frame[1]);
 	host_reader_done(&a->host);
+	node_reader_done(&a->node);
 	json_decref(a->sim_vars);
 	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4;
 		i++)

@@ -14,6 +14,7 @@
 #include "agent/sampler.h"
 #include "base/sys.h"
 #include "proc/host.h"
+#include "proc/node.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,6 +47,7 @@ struct agent {
 	uint64_t frame_number[2];
 	uint64_t frame_changes[2]; /* what ledger_changes said then */
 	struct host_reader host;
+	struct node_reader node;
 	bool is_on_battery; /* when the machine's figures were last read */
 	size_t n_compacted; /* retired lines when they were last looked through */
 	json_t *sim_vars; /* variables that every job gets under simulated cards; NULL: not asked yet */

@@ -156,7 +156,7 @@ static int64_t bumped(const struct run *r, const struct run_job *j, int64_t peak
 		return -1;
 	next = (int64_t)ceil(1.25 * (double)base);
 	for (uint32_t i = 0; i < r->n_known; i++)
-		if (r->known[i].total_mib > cap)
+		if (r->known[i].total_mib > cap && !r->known[i].is_mig_parent)
 			cap = r->known[i].total_mib;
 	cap -= r->config->margin_mib;
 	/* Never below what it was given: a cap that small means the card shrank, not the job. */

@@ -22,6 +22,7 @@
 struct plan_card {
 	struct card_room room;
 	int32_t index; /* ties go to the lower one */
+	int32_t gi, ci; /* of a MIG instance, as in struct gpu_card: for the sentence only */
 	bool is_usable; /* false: lost, drained, not in --gpus */
 	bool was_seen; /* it answered at some time and may be used: never a reason for "never" when it's missing now */
 	int32_t numa; /* -1 unknown */

@@ -244,6 +244,8 @@ static void put_table(const struct sample *s, const struct once_style *style, st
 
 	table_init(&t, columns, COLUMN_N);
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		if (gpu_is_instance(&s->snap.cards[i]))
+			continue;
 		add_card(&t, s, i);
 		for (uint32_t k = 0; k < s->snap.n_instances; k++)
 			if (s->snap.instances[k].card == i)
@@ -295,6 +297,8 @@ static struct sums sums_of(const struct sample *s)
 		struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED],
 			     total = c->m[METRIC_MEM_TOTAL];
 
+		if (gpu_is_instance(c))
+			continue;
 		x.n_idle += show_card_is_idle(c);
 		if (value_is_present(util)) {
 			x.util += util.v;
@@ -321,7 +325,8 @@ static void put_card_sums(struct row *r, const struct sample *s)
 	struct sums x = sums_of(s);
 	int64_t util = x.n_util ? x.util / x.n_util : 0, mem = percent(x.used, x.total);
 
-	row_printf(r, ROW_PLAIN, "%u GPU%s", s->snap.n_cards, s->snap.n_cards == 1 ? "" : "s");
+	row_printf(r, ROW_PLAIN, "%u GPU%s", gpu_count_whole(&s->snap),
+		gpu_count_whole(&s->snap) == 1 ? "" : "s");
 	if (!s->snap.n_cards)
 		return;
 	row_printf(r, x.n_idle ? ROW_GREEN : ROW_AMBER, "  %lld idle", (long long)x.n_idle);
@@ -481,6 +486,16 @@ static void put_timings(const struct show_host *h, const struct once_style *styl
 	put_driver_time(h, style, out);
 }
 
+static void put_left_out(uint32_t n, const struct once_style *style, struct buf *out)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text),
+		"nothing can be placed on %u of the cards and MIG instances: there are more than %d, or they have no UUID",
+		n, GPU_MAX);
+	put_sentence(ROW_AMBER, text, style, out);
+}
+
 static void put_host(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
@@ -498,6 +513,8 @@ static void put_host(
 			style, out);
 	if (!h->sample->snap.n_cards)
 		return;
+	if (h->sample->snap.n_left_out > 0)
+		put_left_out(h->sample->snap.n_left_out, style, out);
 	if (h->sample->snap.has_foreign_pids)
 		put_sentence(ROW_AMBER,
 			"in a container with process numbers of its own: the driver's are the host's, so processes have "
