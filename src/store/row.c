@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/shape.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -73,6 +74,7 @@ static const struct column {
 	C(cancel_ms, K_TIME, false),
 	C(exit_code, K_EXIT, false),
 	C(cause, K_CAUSE, false),
+	C(shape, K_TEXT, true),
 	C(name, K_TEXT, true),
 	C(submitter, K_TEXT, true),
 	C(key, K_TEXT, true),
@@ -159,6 +161,7 @@ void row_done(struct store *s)
 	free(s->sql_brief);
 	free(s->sql_insert);
 	free(s->sql_import);
+	buf_done(&s->shape);
 }
 
 char *text_cut(const char *s, size_t max)
@@ -286,9 +289,12 @@ int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, 
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
+	shape_of(j->command, strlen(j->command), &s->shape);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
 		if (all || columns[c].is_asked)
 			bind_column(st, i++, &columns[c], j);
+		if (columns[c].at == offsetof(struct job, shape))
+			bind_text(st, i - 1, buf_str(&s->shape));
 	}
 	r = db_next(s, st, e);
 	if (r < 0)
