@@ -221,6 +221,7 @@ static bool may_be_spare(struct root *r, const char *path)
 	CLEANUP_CLOSE int fd = openat(r->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct sys_stat st;
 	return fd >= 0 && sys_stat_at(fd, "stop", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT &&
+	       sys_stat_at(fd, "body", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT &&
 	       sys_stat_at(fd, "spec", AT_SYMLINK_NOFOLLOW, &st) == 0 &&
 	       st.size <= SPARE_SPEC_MAX &&
 	       sys_stat_at(fd, "state", AT_SYMLINK_NOFOLLOW, &st) == 0 &&

@@ -6,6 +6,7 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/files.h"
 #include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
@@ -20,7 +21,7 @@
 #define JOBS_MAX 10000
 #define OBSERVED_STEP 1000 /* claims in one message */
 
-enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4 };
+enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_STREAM = 8 };
 
 static int name_of(const struct client *c, int64_t job, int64_t attempt, struct attempt_name *ret)
 {
@@ -455,6 +456,10 @@ static const struct command {
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
+	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_STREAM, files_stage},
+	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_STREAM, files_open},
+	{"credit", NEEDS_HELLO, files_credit},
+	{"close", NEEDS_HELLO, files_close},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };
@@ -485,6 +490,7 @@ static int check_fence(struct agent *a, struct client *c, struct err *e)
 
 static void obey(struct agent *a, struct client *c, const struct command *cmd, const json_t *msg)
 {
+	const json_t *id = json_object_get(msg, "id");
 	struct err e = {0};
 	int r = 0;
 
@@ -494,33 +500,37 @@ static void obey(struct agent *a, struct client *c, const struct command *cmd, c
 		r = check_fence(a, c, &e);
 	if (!r)
 		r = cmd->run(a, c, msg, &e);
-	if (r)
+	if (r && (cmd->needs & NAMES_STREAM) && json_is_integer(id))
+		client_error_of(c, json_integer_value(id), e.text);
+	else if (r)
 		client_error(c, e.text);
 	if (r == -EPROTO)
 		c->is_closing = true;
 }
 
-/* The next message: the held one, or one off the input. NULL when there's none. */
-static json_t *next_message(struct client *c)
+/* The next message: the held one, or one off the input, after the pieces of streams before it. NULL when there's none. */
+static json_t *next_message(struct agent *a, struct client *c)
 {
-	json_t *msg = TAKE_PTR(c->held);
+	CLEANUP(wire_frame_done) struct wire_frame f = {0};
 	struct err e = {0};
+	int r;
 
-	if (msg)
-		return msg;
-	if (wire_get_json(&c->in, &msg, &e) < 0) {
+	if (c->held)
+		return TAKE_PTR(c->held);
+	while ((r = wire_get(&c->in, &f, &e)) > 0 && f.kind == WIRE_BULK)
+		files_bulk(a, c, f.stream, f.bytes.data, f.bytes.len);
+	if (r < 0) {
 		client_error(c, e.text);
 		c->is_closing = true;
-		return NULL;
 	}
-	return msg;
+	return TAKE_PTR(f.msg);
 }
 
 void command_read(struct agent *a, struct client *c)
 {
 	json_t *msg;
 
-	while (!c->is_closing && !a->leaving && (msg = next_message(c))) {
+	while (!c->is_closing && !a->leaving && (msg = next_message(a, c))) {
 		const struct command *cmd = find_command(msg);
 
 		if (cmd && (cmd->needs & WAITS_FOR_LAUNCH) && c->n_launching) {

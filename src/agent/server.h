@@ -6,6 +6,7 @@
 
 #include "agent/attempts.h"
 #include "agent/client.h"
+#include "agent/files.h"
 #include "agent/fence.h"
 #include "agent/launch.h"
 #include "agent/ledger.h"
@@ -34,6 +35,7 @@ struct agent {
 	struct promise *promise;
 	struct sampler *sampler;
 	struct launch launch;
+	struct files *files;
 	struct client **clients; /* owned */
 	size_t n_clients, cap_clients;
 	uint64_t last_client;
