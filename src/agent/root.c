@@ -6,6 +6,7 @@
 #include "agent/account.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/sys.h"
 #include "proc/proc.h"
@@ -16,28 +17,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/vfs.h>
-
-/* File systems on which locks, renames or a reboot mean something else than on a disk of this machine (statfs(2)). */
-static const uint32_t remote_fs[] = {
-	0x6969, /* NFS */
-	0x517B, /* SMB */
-	0xFF534D42, /* CIFS */
-	0xFE534D42, /* SMB2 */
-	0x65735546, /* FUSE: sshfs and its like */
-	0x01021997, /* 9P */
-	0x5346414F, /* AFS */
-	0x6B414653, /* AFS of the kernel */
-	0x73757245, /* Coda */
-	0x00C36400, /* Ceph */
-	0x47504653, /* GPFS */
-	0x0BD00BD0, /* Lustre */
-	0x19830326, /* BeeGFS */
-	0xAAD7AAEA, /* PanFS */
-	0x01161970, /* GFS2 */
-	0x7461636F, /* OCFS2 */
-	0x0187, /* autofs: not mounted yet, so not there at every login */
-};
 
 void root_init(struct root *r)
 {
@@ -49,18 +28,6 @@ void root_done(struct root *r)
 	if (r->fd >= 0)
 		close(r->fd);
 	root_init(r);
-}
-
-static bool is_local_fs(const char *path)
-{
-	struct statfs st;
-	if (statfs(path, &st) < 0)
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(remote_fs); i++) {
-		if ((uint32_t)st.f_type == remote_fs[i])
-			return false;
-	}
-	return true;
 }
 
 /* "<host>-<8 digits of the machine key>": homes are shared among machines, and images share machine ids. */
@@ -97,7 +64,7 @@ static bool is_usable(const char *path)
 			return false;
 		*slash = '\0';
 	}
-	return access(p, W_OK | X_OK) == 0 && is_local_fs(p) &&
+	return access(p, W_OK | X_OK) == 0 && fs_is_network(p) == 0 &&
 	       sys_stat_at(AT_FDCWD, p, 0, &st) == 0 && st.uid == geteuid();
 }
 

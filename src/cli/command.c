@@ -12,6 +12,7 @@
 #include "cli/global.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
@@ -250,6 +251,27 @@ static int finish(const struct program *p, int r, struct err *e)
 	return r;
 }
 
+/* The same for a command of the queue, whose answer is JSON where that was asked for. */
+static int finish_queue(
+	const struct program *p, const struct command *c, const void *opts, int r, struct err *e)
+{
+	struct err ignored = {0};
+	CLEANUP(buf_done) struct buf out = {0};
+	CLEANUP_FREE char *text = NULL;
+	json_t *o;
+
+	if (r >= 0)
+		return finish(p, r, e);
+	if (!c->wants_json(opts) && !p->global->json)
+		return finish(p, r == -EINVAL ? -EIO : r, e);
+	o = json_pack("{s:b, s:s}", "ok", 0, "error", e->text[0] ? e->text : strerror(-r));
+	text = o ? json_dumps(o, 0) : NULL;
+	json_decref(o);
+	buf_printf(&out, "%s\n", text ? text : "{\"ok\": false}");
+	(void)command_print(&out, &ignored);
+	return EXIT_FAILED;
+}
+
 static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
 {
 	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
@@ -268,7 +290,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	} else {
 		if (c->needs_locale)
 			setlocale(LC_CTYPE, "");
-		r = finish(p, c->exec(p, opts, argc - first, argv + first, &e), &e);
+		r = c->exec(p, opts, argc - first, argv + first, &e);
+		r = c->wants_json ? finish_queue(p, c, opts, r, &e) : finish(p, r, &e);
 	}
 	option_done(c->options, opts);
 	return r;
@@ -336,16 +359,63 @@ static int run_bare(const struct program *p)
 	return finish(p, cmd_once_exec(p, &e), &e);
 }
 
+/* How many arguments an option takes up that may stand between the words of the queue's commands; 0: it's none of these. */
+static int common_option(int argc, char **argv)
+{
+	if (!strcmp(argv[0], "--json") || !strcmp(argv[0], "--local"))
+		return 1;
+	if (!strncmp(argv[0], "--db-path=", strlen("--db-path=")))
+		return 1;
+	return !strcmp(argv[0], "--db-path") && argc > 1 ? 2 : 0;
+}
+
+/*
+ * `queue --json status` is `queue status --json`: common options that stand between the words of a command move behind
+ * them.
+ */
+static void move_behind_words(const struct program *p, int argc, char **argv)
+{
+	CLEANUP_FREE char **words = xcalloc((size_t)argc + 1, sizeof(*words)),
+			  **moved = xcalloc((size_t)argc + 1, sizeof(*moved));
+	int n_words = 1, n_moved = 0, at = 1, found;
+
+	words[0] = argv[0];
+	for (;;) {
+		int next = at, n;
+
+		while (next < argc && (n = common_option(argc - next, argv + next)) > 0)
+			next += n;
+		if (next >= argc)
+			break;
+		words[n_words] = argv[next];
+		(void)command_find(p, n_words + 1, words, &found);
+		if (found != n_words + 1)
+			break;
+		memcpy(moved + n_moved, argv + at, (size_t)(next - at) * sizeof(*moved));
+		n_moved += next - at;
+		n_words++;
+		at = next + 1;
+	}
+	memcpy(argv, words, (size_t)n_words * sizeof(*argv));
+	memcpy(argv + n_words, moved, (size_t)n_moved * sizeof(*argv));
+}
+
 /* The command in argv, after the global options. */
 static int run_named(const struct program *p, int argc, char **argv)
 {
+	static char queue_word[] = "queue";
 	struct err e = {0};
 	int words;
-	const struct command *c = command_find(p, argc, argv, &words);
+	const struct command *c;
 
+	if (!strcmp(argv[0], "q"))
+		argv[0] = queue_word;
+	if (!strcmp(argv[0], "queue") || !strcmp(argv[0], "job"))
+		move_behind_words(p, argc, argv);
+	c = command_find(p, argc, argv, &words);
 	if (!c)
 		return unknown_command(p, argv[0]);
-	if (global_check(p->global, c->name, &e) < 0)
+	if (global_check(p->global, c, &e) < 0)
 		return global_error(p, &e);
 	return run_command(p, c, argc - words, argv + words);
 }

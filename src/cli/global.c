@@ -56,10 +56,10 @@ void global_defaults(struct global_options *g)
 	*g = (struct global_options){.timeout_s = TIMEOUT_S};
 }
 
-int global_check(const struct global_options *g, const char *command, struct err *e)
+int global_check(const struct global_options *g, const struct command *c, struct err *e)
 {
 	const char *name = g->once		       ? "once"
-			   : g->json		       ? "json"
+			   : g->json && !c->wants_json ? "json"
 			   : g->timeout_s != TIMEOUT_S ? "timeout"
 						       : NULL;
 
@@ -67,7 +67,7 @@ int global_check(const struct global_options *g, const char *command, struct err
 		return 0;
 	return err_set(e, -EINVAL,
 		"--%s before a command says nothing to it; --once goes without one, and %s has options of its own",
-		name, command);
+		name, c->name);
 }
 
 int global_set_sim(const char *spec, const char *option, struct err *e)

@@ -16,8 +16,8 @@ struct global_options {
 extern const struct option_spec global_specs[];
 /* The defaults; also what commands see that were started without the dispatcher. */
 void global_defaults(struct global_options *g);
-/* For a command: -EINVAL when an option was given that only the monitor has. */
-int global_check(const struct global_options *g, const char *command, struct err *e);
+/* For a command: -EINVAL when an option was given that says nothing to it. */
+int global_check(const struct global_options *g, const struct command *c, struct err *e);
 
 /* --sim says the same to every command and agent as GPUSTOW_SIM does. `option`: how it was spelled, for the sentence. */
 int global_set_sim(const char *spec, const char *option, struct err *e);

@@ -83,9 +83,9 @@ static void put_option(struct buf *out, const struct option_spec *o)
 	put_text(out, o->name);
 	buf_putc(out, '*');
 	if (o->arg) {
-		buf_puts(out, " _");
+		buf_puts(out, o->bare ? " [_" : " _");
 		put_text(out, o->arg);
-		buf_putc(out, '_');
+		buf_puts(out, o->bare ? "_]" : "_");
 	}
 	buf_puts(out, "\n\t");
 	put_text(out, o->text);

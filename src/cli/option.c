@@ -195,6 +195,17 @@ static const char *next_value(struct parse *p, const struct option_spec *o, int 
 	return NULL;
 }
 
+/* `--logs 20` has a value, `--logs` and `--logs --json` have none. */
+static int store_bare(struct parse *p, const struct option_spec *o)
+{
+	int64_t n;
+
+	if (p->next < p->argc && !parse_int64(p->argv[p->next], &n))
+		return store(p, o, p->argv[p->next++]);
+	memcpy(p->opts + o->offset, &o->bare, sizeof(o->bare));
+	return 0;
+}
+
 static int parse_long(struct parse *p, const char *word)
 {
 	const char *equals = strchr(word, '='), *value = NULL;
@@ -211,6 +222,8 @@ static int parse_long(struct parse *p, const char *word)
 			return err_set(p->e, -EINVAL, "--%s takes no value", o->name);
 		return store(p, o, NULL);
 	}
+	if (!equals && o->bare)
+		return store_bare(p, o);
 	value = equals ? equals + 1 : next_value(p, o, &r);
 	return value ? store(p, o, value) : r;
 }

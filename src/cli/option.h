@@ -37,6 +37,7 @@ struct option_spec {
 	const char *text; /* one sentence for help and man page; the default said in it */
 	enum option_complete complete;
 	bool is_hidden;
+	int64_t bare; /* OPTION_INT: what it is without a value; only a whole number behind it is taken as one. 0: it needs a value */
 };
 
 #define OPTION_SPEC_END \

@@ -12,7 +12,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { KEYS_MAX = 256, WARNINGS_MAX = 64 * 1024 };
 
@@ -36,17 +35,18 @@ static const struct view_key {
 	{"theme", {"classic", "muted"}},
 };
 
-void config_warn(struct config *c, const char *name, const struct doc_node *n, const char *fmt, ...)
+void config_warn(
+	struct buf *warnings, const char *name, const struct doc_node *n, const char *fmt, ...)
 {
 	va_list ap;
 
-	if (c->warnings.len > WARNINGS_MAX)
+	if (warnings->len > WARNINGS_MAX)
 		return;
-	buf_printf(&c->warnings, "%s line %u: ", name, n->line);
+	buf_printf(warnings, "%s line %u: ", name, n->line);
 	va_start(ap, fmt);
-	buf_vprintf(&c->warnings, fmt, ap);
+	buf_vprintf(warnings, fmt, ap);
 	va_end(ap);
-	buf_putc(&c->warnings, '\n');
+	buf_putc(warnings, '\n');
 }
 
 int config_bad(const char *name, const struct doc_node *n, struct err *e, const char *fmt, ...)
@@ -58,12 +58,6 @@ int config_bad(const char *name, const struct doc_node *n, struct err *e, const 
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
 	return err_set(e, -EINVAL, "%s line %u: %s", name, n->line, buf_str(&text));
-}
-
-static const char *quoted(struct buf *q, const struct doc_node *n)
-{
-	text_put_repr(q, n->text, n->len < 80 ? n->len : utf8_valid_len(n->text, 80));
-	return buf_str(q);
 }
 
 static int check_key(
@@ -80,7 +74,7 @@ static int check_key(
 		if (other->len == key->len && memcmp(other->text, key->text, key->len) == 0)
 			return config_bad(name, key, e,
 				"%s has the key %s twice, here and in line %u; keep one", what,
-				quoted(&q, key), other->line);
+				config_quoted(&q, key), other->line);
 	}
 	return 0;
 }
@@ -101,26 +95,15 @@ int config_check_mapping(
 	return 0;
 }
 
-void config_warn_unknown(struct config *c, const char *name, const struct doc_node *key,
+void config_warn_unknown(struct buf *warnings, const char *name, const struct doc_node *key,
 	const char *where, const char *const *known, size_t n_known)
 {
 	CLEANUP(buf_done) struct buf q = {0};
 	const char *near = text_closest(key->text, known, n_known);
 
-	config_warn(c, name, key, "unknown key %s%s is ignored%s%s%s", quoted(&q, key), where,
-		near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-}
-
-static int read_bool(
-	const struct doc_node *n, const char *what, const char *name, bool *ret, struct err *e)
-{
-	CLEANUP(buf_done) struct buf q = {0};
-
-	if (n->is_tagged || (!scalar_is_null(n) && scalar_bool(n, ret) < 0))
-		return config_bad(name, n, e, "%s: %s%swrite true or false, without quotes", what,
-			n->kind == DOC_SCALAR ? quoted(&q, n) : "",
-			n->kind == DOC_SCALAR ? " won't do; " : "");
-	return 0;
+	config_warn(warnings, name, key, "unknown key %s%s is ignored%s%s%s",
+		config_quoted(&q, key), where, near ? "; did you mean " : "", near ? near : "",
+		near ? "?" : "");
 }
 
 static int read_basic(
@@ -132,12 +115,12 @@ static int read_basic(
 		const struct doc_node *key = &basic->items[i], *value = key + 1;
 
 		if (doc_text_is(key, "compact"))
-			r = read_bool(value, "compact", name, &c->compact, e);
+			r = config_bool(name, "compact", value, &c->compact, e);
 		else if (doc_text_is(key, "remote"))
-			r = read_bool(value, "remote", name, &c->remote, e);
+			r = config_bool(name, "remote", value, &c->remote, e);
 		else
-			config_warn_unknown(
-				c, name, key, " in basic:", basic_keys, ARRAY_LEN(basic_keys));
+			config_warn_unknown(&c->warnings, name, key, " in basic:", basic_keys,
+				ARRAY_LEN(basic_keys));
 	}
 	return r;
 }
@@ -171,11 +154,11 @@ static void check_view_key(const struct doc_node *key, const char *name, struct 
 			return;
 		for (size_t w = 0; k->words[w]; w++)
 			buf_printf(&right, "%s%s", w ? ", " : "", k->words[w]);
-		config_warn(c, name, key, "%s in view: takes %s; its default is used", k->name,
-			right.len ? right.data : "true or false");
+		config_warn(&c->warnings, name, key, "%s in view: takes %s; its default is used",
+			k->name, right.len ? right.data : "true or false");
 		return;
 	}
-	config_warn_unknown(c, name, key, " in view:", names, ARRAY_LEN(names));
+	config_warn_unknown(&c->warnings, name, key, " in view:", names, ARRAY_LEN(names));
 }
 
 static int read_view(const struct doc_node *view, const char *name, struct config *c, struct err *e)
@@ -204,30 +187,34 @@ static int read_section(
 		return config_read_servers(value, name, c, e);
 	if (doc_text_is(key, "queue"))
 		return config_check_mapping(value, "queue:", name, e);
-	config_warn_unknown(c, name, key, "", sections, ARRAY_LEN(sections));
+	config_warn_unknown(&c->warnings, name, key, "", sections, ARRAY_LEN(sections));
 	return 0;
 }
 
-int config_parse(const char *bytes, size_t n, const char *path, struct config *ret, struct err *e)
+int config_read(const struct doc *doc, const char *path, struct config *ret, struct err *e)
 {
 	const char *name = config_file_name(path);
-	CLEANUP(doc_done) struct doc doc = {0};
-	struct config c = {0};
-	int r = doc_parse(bytes, n, name, &doc, e);
+	struct config c = {.path = xstrdup(path)};
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	c.path = xstrdup(path);
-	if (!doc.is_empty && !scalar_is_null(&doc.root)) {
-		r = config_check_mapping(&doc.root, "the file", name, e);
-		for (size_t i = 0; r == 0 && i < doc.root.n; i += 2)
-			r = read_section(&doc.root.items[i], name, &c, e);
+	if (!doc->is_empty && !scalar_is_null(&doc->root)) {
+		r = config_check_mapping(&doc->root, "the file", name, e);
+		for (size_t i = 0; r == 0 && i < doc->root.n; i += 2)
+			r = read_section(&doc->root.items[i], name, &c, e);
 	}
 	if (r < 0)
 		config_done(&c);
 	else
 		*ret = c;
 	return r;
+}
+
+int config_parse(const char *bytes, size_t n, const char *path, struct config *ret, struct err *e)
+{
+	CLEANUP(doc_done) struct doc doc = {0};
+	int r = doc_parse(bytes, n, config_file_name(path), &doc, e);
+
+	return r < 0 ? r : config_read(&doc, path, ret, e);
 }
 
 void config_done(struct config *c)
@@ -242,58 +229,11 @@ void config_done(struct config *c)
 	*c = (struct config){0};
 }
 
-/* How well a name fits: exact, in another case, as a part, not at all. */
-static int fit(const char *nickname, const char *name)
-{
-	if (strcmp(nickname, name) == 0)
-		return 3;
-	if (strcasecmp(nickname, name) == 0)
-		return 2;
-	return *name && strcasestr(nickname, name) ? 1 : 0;
-}
-
-static int no_such(const struct config *c, const char *name, struct err *e)
-{
-	CLEANUP(buf_done) struct buf q = {0}, all = {0};
-
-	text_put_repr(&q, name, strnlen(name, 80));
-	if (c->n_servers == 0)
-		return err_set(
-			e, -ENOENT, "there's no server %s; config.yml names none", buf_str(&q));
-	for (size_t i = 0; i < c->n_servers && all.len < 300; i++)
-		buf_printf(&all, "%s%s", i ? ", " : "", c->servers[i].nickname);
-	return err_set(
-		e, -ENOENT, "there's no server %s; config.yml has %s", buf_str(&q), buf_str(&all));
-}
-
 int config_find(const struct config *c, const char *name, size_t *ret, struct err *e)
 {
-	CLEANUP(buf_done) struct buf q = {0}, which = {0};
-	size_t found = 0, n = 0;
-	int best = 0;
+	CLEANUP_FREE const char **names = xcalloc(c->n_servers + 1, sizeof(*names));
 
-	for (size_t i = 0; i < c->n_servers; i++) {
-		int f = fit(c->servers[i].nickname, name);
-
-		if (f > best) {
-			best = f;
-			n = 0;
-			buf_clear(&which);
-		}
-		if (f == 0 || f < best)
-			continue;
-		found = i;
-		n++;
-		if (which.len < 300)
-			buf_printf(&which, "%s%s", which.len ? ", " : "", c->servers[i].nickname);
-	}
-	if (n == 0)
-		return no_such(c, name, e);
-	if (n > 1) {
-		text_put_repr(&q, name, strnlen(name, 80));
-		return err_set(
-			e, -EEXIST, "%s isn't clear: it could be %s", buf_str(&q), buf_str(&which));
-	}
-	*ret = found;
-	return 0;
+	for (size_t i = 0; i < c->n_servers; i++)
+		names[i] = c->servers[i].nickname;
+	return config_find_name(names, c->n_servers, "server", "config.yml", name, ret, e);
 }

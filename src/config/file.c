@@ -25,23 +25,17 @@
 
 enum { LOCK_WAIT_MS = 10000, LOOKS_MAX = 5 };
 
-struct file {
-	char *path; /* of the file itself, links resolved */
-	bool is_missing;
-	struct sys_stat st;
-	struct buf bytes;
-};
-
-static void file_done(struct file *f)
+void config_file_done(struct config_file *f)
 {
 	free(f->path);
+	if (f->bytes.data)
+		explicit_bzero(f->bytes.data, f->bytes.len);
 	buf_done(&f->bytes);
 }
 
-/* Where <home>/config.yml leads. A link to nothing is a mistake that a new file would only hide. */
-static int resolve(const char *home, char **ret, bool *ret_missing, struct err *e)
+/* Where the path leads. A link to nothing is a mistake that a new file would only hide. */
+static int resolve(const char *path, char **ret, bool *ret_missing, struct err *e)
 {
-	CLEANUP_FREE char *path = xasprintf("%s/config.yml", home);
 	char target[PATH_MAX];
 	struct sys_stat st;
 	int r;
@@ -55,12 +49,12 @@ static int resolve(const char *home, char **ret, bool *ret_missing, struct err *
 		return err_sys(e, r, "cannot read %s", path);
 	if (sys_stat_at(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, &st) == 0)
 		return err_set(e, r, "%s is a link to a file that isn't there", path);
-	*ret = TAKE_PTR(path);
+	*ret = xstrdup(path);
 	*ret_missing = true;
 	return 0;
 }
 
-static int read_bytes(struct file *f, struct err *e)
+static int read_bytes(struct config_file *f, struct err *e)
 {
 	CLEANUP_CLOSE int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	int r = fd < 0 ? -errno : sys_fstat(fd, &f->st);
@@ -75,42 +69,40 @@ static int read_bytes(struct file *f, struct err *e)
 	return r < 0 ? err_sys(e, r, "cannot read %s", f->path) : 0;
 }
 
-static int file_read(const char *home, struct file *f, struct err *e)
+int config_file_read(const char *path, struct config_file *f, struct err *e)
 {
-	int r = resolve(home, &f->path, &f->is_missing, e);
+	int r = resolve(path, &f->path, &f->is_missing, e);
 
-	return r < 0 || f->is_missing || !f->path ? r : read_bytes(f, e);
+	return r < 0 || f->is_missing ? r : read_bytes(f, e);
 }
 
 /* A password in a file that others can read is as good as told. */
-static void warn_of_mode(const struct file *f, struct config *c)
+void config_file_warn_of_mode(const struct config_file *f, const char *path,
+	const struct config *servers, struct buf *warnings)
 {
 	bool has_password = false;
 
-	for (size_t i = 0; i < c->n_servers; i++)
-		has_password = has_password || c->servers[i].password;
-	if (has_password && (f->st.mode & 077))
-		buf_printf(&c->warnings,
+	for (size_t i = 0; i < servers->n_servers; i++)
+		has_password = has_password || servers->servers[i].password;
+	if (!f->is_missing && has_password && (f->st.mode & 077))
+		buf_printf(warnings,
 			"%s holds a password and others may read it (mode %04o); 'chmod 600 %s' keeps it yours\n",
-			config_file_name(c->path), f->st.mode & 07777, c->path);
+			config_file_name(path), f->st.mode & 07777, path);
 }
 
 int config_load(const char *home, struct config *ret, struct err *e)
 {
 	CLEANUP_FREE char *path = xasprintf("%s/config.yml", home);
-	CLEANUP(file_done) struct file f = {0};
+	CLEANUP(config_file_done) struct config_file f = {0};
 	struct config c = {0};
-	int r = file_read(home, &f, e);
+	int r = config_file_read(path, &f, e);
 
 	if (r == 0)
 		r = config_parse(buf_str(&f.bytes), f.bytes.len, path, &c, e);
-	if (f.bytes.data)
-		explicit_bzero(f.bytes.data, f.bytes.len);
 	if (r < 0)
 		return r;
 	c.is_missing = f.is_missing;
-	if (!f.is_missing)
-		warn_of_mode(&f, &c);
+	config_file_warn_of_mode(&f, path, &c, &c.warnings);
 	*ret = c;
 	return 0;
 }
@@ -141,7 +133,7 @@ static int lock(const char *home, int *ret, struct err *e)
 	return 0;
 }
 
-static int write_all(int fd, const struct file *f, const struct buf *b)
+static int write_all(int fd, const struct config_file *f, const struct buf *b)
 {
 	/* The owner first: a change of it may take set-id bits away. Only root can, and only root needs to. */
 	if (!f->is_missing && f->st.uid != geteuid() && fchown(fd, f->st.uid, f->st.gid) < 0)
@@ -156,7 +148,7 @@ static int write_all(int fd, const struct file *f, const struct buf *b)
 }
 
 /* -EAGAIN: not the file any more that was read. */
-static int check_unchanged(const struct file *f)
+static int check_unchanged(const struct config_file *f)
 {
 	struct sys_stat now;
 	int r = sys_stat_at(AT_FDCWD, f->path, 0, &now);
@@ -171,7 +163,7 @@ static int check_unchanged(const struct file *f)
 		       : -EAGAIN;
 }
 
-static int replace(const struct file *f, const struct buf *b)
+static int replace(const struct config_file *f, const struct buf *b)
 {
 	char random[17];
 	CLEANUP_FREE char *temporary = NULL;
@@ -200,7 +192,7 @@ static int replace(const struct file *f, const struct buf *b)
 }
 
 /* No Ctrl-C between temporary and rename: nothing is left lying about. */
-static int replace_undisturbed(const struct file *f, const struct buf *b)
+static int replace_undisturbed(const struct config_file *f, const struct buf *b)
 {
 	sigset_t held, before;
 	int r;
@@ -217,7 +209,7 @@ static int replace_undisturbed(const struct file *f, const struct buf *b)
 	return r;
 }
 
-static int check_secrets(const struct edit *edit, const struct file *f, struct err *e)
+static int check_secrets(const struct edit *edit, const struct config_file *f, struct err *e)
 {
 	bool has_password = false;
 
@@ -232,9 +224,10 @@ static int check_secrets(const struct edit *edit, const struct file *f, struct e
 
 static int change_once(const char *home, const struct edit *edit, struct err *e)
 {
-	CLEANUP(file_done) struct file f = {0};
+	CLEANUP_FREE char *path = xasprintf("%s/config.yml", home);
+	CLEANUP(config_file_done) struct config_file f = {0};
 	CLEANUP(buf_done) struct buf out = {0};
-	int r = file_read(home, &f, e);
+	int r = config_file_read(path, &f, e);
 
 	if (r == 0)
 		r = check_secrets(edit, &f, e);

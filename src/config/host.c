@@ -48,13 +48,13 @@ static int bad(struct err *e, const char *key, const char *value, const char *ri
 	return err_set(e, -EINVAL, "%s: %s won't do; %s", key, buf_str(&q), right);
 }
 
-/* No control byte and no line break of any kind: it's shown on terminals and written on one line. */
-static bool is_printable(const char *s)
+bool config_is_printable(const char *s)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
 	size_t n = strlen(s);
 
-	if (utf8_valid_len(s, n) != n || strstr(s, "\xe2\x80\xa8") || strstr(s, "\xe2\x80\xa9"))
+	if (utf8_valid_len(s, n) != n || strstr(s, "\xe2\x80\xa8") || strstr(s, "\xe2\x80\xa9") ||
+		strstr(s, "\xef\xbf\xbe") || strstr(s, "\xef\xbf\xbf"))
 		return false;
 	text_put_clean(&clean, s, n);
 	return strcmp(buf_str(&clean), s) == 0;
@@ -239,7 +239,7 @@ int host_config_set(struct host_config *h, const char *key, const char *value, s
 	if (strlen(value) > VALUE_MAX)
 		return err_set(e, -EINVAL, "%s: it has more than %d bytes", key, VALUE_MAX);
 	/* A wrong password is never repeated. */
-	if (!is_printable(value))
+	if (!config_is_printable(value))
 		return err_set(
 			e, -EINVAL, "%s: it holds control characters; write plain text", key);
 	if (is_secret)

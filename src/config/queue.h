@@ -11,6 +11,21 @@
 enum queue_placement { QUEUE_SPREAD, QUEUE_PACK };
 enum node_loss { NODE_LOSS_WAIT, NODE_LOSS_REQUEUE, NODE_LOSS_FAIL };
 
+/* What the daemon does with alerts. `notify: false` is {enabled: false}. */
+struct notify_settings {
+	bool enabled, desktop, log; /* all true */
+	char *command; /* NULL: none; for the shell */
+	enum alert_severity min_severity; /* warning */
+};
+
+/* The daemon's backups. `backup: true` is {enabled: true}; a later file's backup: replaces all of it. */
+struct backup_settings {
+	bool enabled; /* false */
+	int64_t interval_ms; /* interval_hours, 24 */
+	int64_t keep; /* 7; 0: all */
+	char *directory; /* NULL: backups below the home; `~` expanded; a relative one is below the home */
+};
+
 struct queue_settings {
 	/* nvidb's keys, with its defaults. */
 	int64_t headroom_mib; /* headroom_mb, 512 */
@@ -23,14 +38,15 @@ struct queue_settings {
 	int64_t probe_timeout_ms; /* 25 s */
 	int64_t launch_timeout_ms; /* 60 s */
 	char *job_root; /* ".gpustow/jobs" (".nvidb/jobs" under the name nvidb); below the node's home, or absolute */
-	bool include_local; /* false as in nvidb; true when there are no servers at all */
+	bool include_local; /* false as in nvidb; when nothing is said, true if there are no servers at all */
 	char *local_node_name; /* "local" */
 	/* Ours. */
 	int64_t guard_after_ms; /* guard_after, 15 min; 0: off */
 	double spike_buffer; /* 0 */
 	int64_t kill_grace_ms; /* kill_grace, 10 s */
 	int64_t oom_retries; /* 0 */
-	uint32_t retry_on; /* bits of enum job_cause that --retries covers; default vanished, node-rebooted, signal (SIGKILL not ours) */
+	uint32_t
+		retry_on; /* bits of enum job_cause that --retries covers; default vanished, node-rebooted, signal (SIGKILL not ours) */
 	enum on_dependency on_dependency; /* hold */
 	enum node_loss node_loss; /* wait */
 	int64_t node_loss_after_ms; /* node_loss_after, 1 h: how long a node must be down before node_loss acts */
@@ -39,8 +55,11 @@ struct queue_settings {
 	int64_t card_faults; /* 2: so many different commands that fail fast on a card take it out of service; 0: never */
 	int64_t card_fault_window_ms; /* 10 min: within that time */
 	int64_t card_fault_fast_ms; /* 30 s: "fast" is shorter than this */
-	int64_t keep_events_ms, keep_alerts_ms, keep_job_dirs_ms; /* 90 days, 90 days (acknowledged ones), 0; 0: for ever */
+	int64_t keep_events_ms, keep_alerts_ms,
+		keep_job_dirs_ms; /* 90 days, 90 days (acknowledged ones), 0; 0: for ever */
 	int64_t captured_output_bytes; /* 16 KiB: of a job's output kept with an alert */
+	struct notify_settings notify;
+	struct backup_settings backup;
 };
 
 /* Another machine has the queue. */
@@ -61,26 +80,34 @@ struct queue_node {
 };
 
 struct queue_config {
-	struct config config; /* config.yml, with queue.yml's servers in place of its own where it has any */
+	struct config
+		config; /* config.yml, with queue.yml's servers in place of its own where it has any */
 	struct queue_settings settings;
 	struct queue_remote remote;
-	struct queue_node *nodes; /* the configuration's order; this machine first where it's included */
+	struct queue_node
+		*nodes; /* the configuration's order; this machine first where it's included */
 	size_t n_nodes;
 	char *path; /* of queue.yml */
 	bool has_queue_yml;
-	struct buf warnings; /* keys of nvidb that mean nothing here are passed over silently (decisions.md); unknown ones warn */
+	bool has_own_servers; /* config's servers are queue.yml's */
+	struct buf
+		warnings; /* keys of nvidb that mean nothing here are passed over silently (decisions.md); unknown ones warn */
 };
 
 void queue_settings_defaults(struct queue_settings *ret, bool is_nvidb);
+void queue_settings_done(struct queue_settings *s);
+/* One JSON object, keys and values as `queue:` takes them (times in seconds, sizes in MiB): read back, it gives the same. */
+void queue_settings_json(const struct queue_settings *s, struct buf *ret);
 /*
  * Both files' bytes; either may be NULL (missing). -EINVAL: "queue.yml line N: ...: what would be right". Two nodes of one
  * name are an error (W-42).
  */
-int queue_config_parse(const char *config_yml, size_t n_config, const char *config_path, const char *queue_yml,
-	size_t n_queue, const char *queue_path, bool is_nvidb, struct queue_config *ret, struct err *e);
-/* home: config.yml's. queue_path NULL: <home>/queue.yml. */
-int queue_config_load(const char *home, const char *queue_path, bool is_nvidb, struct queue_config *ret,
-	struct err *e);
+int queue_config_parse(const char *config_yml, size_t n_config, const char *config_path,
+	const char *queue_yml, size_t n_queue, const char *queue_path, bool is_nvidb,
+	struct queue_config *ret, struct err *e);
+/* home: config.yml's. queue_path NULL: <home>/queue.yml, which may be missing; -ENOENT: a named one is. */
+int queue_config_load(const char *home, const char *queue_path, bool is_nvidb,
+	struct queue_config *ret, struct err *e);
 void queue_config_done(struct queue_config *c);
 /* Exact, then unique ignoring case, then unique part of it. -ENOENT, -EEXIST (several: named in *e). */
 int queue_config_find(const struct queue_config *c, const char *name, size_t *ret, struct err *e);

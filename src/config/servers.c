@@ -48,19 +48,6 @@ static const struct server_key *find_key(const struct doc_node *key)
 	return NULL;
 }
 
-/* A value as text; "" where there's none. */
-static int text_of(struct reading *r, const char *key, const struct doc_node *n, const char **ret)
-{
-	if (n->kind != DOC_SCALAR || n->is_tagged)
-		return config_bad(
-			r->name, n, r->e, "%s: takes one value, not a list or a mapping", key);
-	if (strlen(n->text) != n->len)
-		return config_bad(
-			r->name, n, r->e, "%s: it holds control characters; write plain text", key);
-	*ret = scalar_is_null(n) ? "" : n->text;
-	return 0;
-}
-
 static int set(struct reading *r, struct host_config *h, const char *key, const struct doc_node *n,
 	const char *value)
 {
@@ -71,23 +58,10 @@ static int set(struct reading *r, struct host_config *h, const char *key, const 
 
 static int read_port(struct reading *r, struct host_config *h, const struct doc_node *n)
 {
-	int64_t port;
-	char text[24];
+	char space[24];
 	const char *value = NULL;
-	int code;
+	int code = config_number_text(r->name, "port", n, space, &value, r->e);
 
-	if (n->kind == DOC_SCALAR && !n->is_tagged && !scalar_is_null(n) && n->is_plain) {
-		code = scalar_int(n, &port);
-		if (code == -EDOM)
-			return config_bad(r->name, n, r->e,
-				"port: YAML reads %s as another number; write it without the leading 0 or colon",
-				n->text);
-		if (code == 0) {
-			snprintf(text, sizeof(text), "%lld", (long long)port);
-			return set(r, h, "port", n, text);
-		}
-	}
-	code = text_of(r, "port", n, &value);
 	return code < 0 ? code : set(r, h, "port", n, value);
 }
 
@@ -99,11 +73,11 @@ static int read_proxyjump(struct reading *r, struct host_config *h, const struct
 	int code;
 
 	if (n->kind != DOC_SEQUENCE || n->is_tagged) {
-		code = text_of(r, "proxyjump", n, &value);
+		code = config_text(r->name, "proxyjump", n, &value, r->e);
 		return code < 0 ? code : set(r, h, "proxyjump", n, value);
 	}
 	for (size_t i = 0; i < n->n; i++) {
-		code = text_of(r, "proxyjump", &n->items[i], &value);
+		code = config_text(r->name, "proxyjump", &n->items[i], &value, r->e);
 		if (code < 0)
 			return code;
 		buf_printf(&chain, "%s%s", i ? "," : "", value);
@@ -145,7 +119,7 @@ static int read_value(struct reading *r, struct host_config *h, const struct ser
 		return read_proxyjump(r, h, n);
 	if (strcmp(k->means, "gpus") == 0)
 		return read_gpus(r, h, n);
-	code = text_of(r, k->name, n, &value);
+	code = config_text(r->name, k->name, n, &value, r->e);
 	if (code < 0)
 		return code;
 	if (strcmp(k->means, "identityfile") == 0)
@@ -179,7 +153,8 @@ static void warn_deprecated(
 	bool *has_warned = &r->has_warned[k - server_keys];
 
 	if (k->is_deprecated && !*has_warned)
-		config_warn(r->c, r->name, key, "%s: is an old name; write %s:", k->name, k->means);
+		config_warn(&r->c->warnings, r->name, key, "%s: is an old name; write %s:", k->name,
+			k->means);
 	*has_warned = true;
 }
 
@@ -194,7 +169,7 @@ static int read_pair(struct reading *r, struct host_config *h, const struct doc_
 	}
 	for (size_t i = 0; i < ARRAY_LEN(server_keys); i++)
 		names[i] = server_keys[i].name;
-	config_warn_unknown(r->c, r->name, key, " in servers:", names, ARRAY_LEN(names));
+	config_warn_unknown(&r->c->warnings, r->name, key, " in servers:", names, ARRAY_LEN(names));
 	return 0;
 }
 
@@ -227,12 +202,12 @@ static int check_unique(struct reading *r, const struct doc_node *n, const struc
 				"nickname: %s belongs to the server in line %u already; names are unique",
 				buf_str(&q), other->line);
 		if (host_config_same_place(other, h))
-			config_warn(r->c, r->name, n,
+			config_warn(&r->c->warnings, r->name, n,
 				"%s is the same machine and user as the server in line %u",
 				buf_str(&q), other->line);
 	}
 	if (strcmp(h->nickname, "local") == 0)
-		config_warn(r->c, r->name, n,
+		config_warn(&r->c->warnings, r->name, n,
 			"nickname: 'local' is this machine's own name; call the server something else");
 	return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/sys.h"
 
 #include <fcntl.h>
@@ -13,47 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #define HEADER 100
 #define WAL_LOOK (4 * 1024 * 1024)
 
-/* File systems on which shared memory or locks don't reach every client (statfs(2)). */
-static const uint32_t network_fs[] = {
-	0x6969, /* NFS */
-	0x517B, /* SMB */
-	0xFF534D42, /* CIFS */
-	0xFE534D42, /* SMB2 */
-	0x65735546, /* FUSE: sshfs and its like */
-	0x01021997, /* 9P */
-	0x5346414F, /* AFS */
-	0x6B414653, /* AFS of the kernel */
-	0x73757245, /* Coda */
-	0x00C36400, /* Ceph */
-	0x47504653, /* GPFS */
-	0x0BD00BD0, /* Lustre */
-	0x19830326, /* BeeGFS */
-	0xAAD7AAEA, /* PanFS */
-	0x01161970, /* GFS2 */
-	0x7461636F, /* OCFS2 */
-};
-
+/* Shared memory and locks don't reach every client there. */
 static bool is_network(const char *dir)
 {
-	struct statfs st;
-
 #ifdef GPUSTOW_FAULT_POINTS
 	if (getenv("GPUSTOW_TEST_NFS"))
 		return true;
 #endif
-	if (statfs(dir, &st) < 0)
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(network_fs); i++) {
-		if ((uint32_t)st.f_type == network_fs[i])
-			return true;
-	}
-	return false;
+	return fs_is_network(dir) > 0;
 }
 
 bool file_is_on_network(const char *path)

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/parse.h"
 #include "base/text.h"
@@ -305,6 +306,15 @@ static void closes_all_but_the_kept(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* A network's file system can't be mounted here; that the others aren't taken for one, and that a failure isn't an answer, can be seen. */
+static void tells_file_systems(void **state)
+{
+	(void)state;
+	assert_int_equal(fs_is_network("/proc"), 0);
+	assert_int_equal(fs_is_network("/dev/shm"), 0);
+	assert_int_equal(fs_is_network("/nowhere/at/all"), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(sha1_vectors),
@@ -318,7 +328,7 @@ int main(void)
 		cmocka_unit_test(replaces_whole_files),
 		cmocka_unit_test(trees_go_without_following_links),
 		cmocka_unit_test(locks_exclude_other_processes),
-		cmocka_unit_test(closes_all_but_the_kept)};
+		cmocka_unit_test(closes_all_but_the_kept), cmocka_unit_test(tells_file_systems)};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -552,8 +552,7 @@ static void check_clean(const char *what, const char *text, size_t n, size_t ser
 static void manual(void **state)
 {
 	const char *root = getenv("SOURCE_ROOT");
-	CLEANUP_FREE char *example = xasprintf(
-				  "%s/docs/examples/config.example.yml", root ? root : "."),
+	CLEANUP_FREE char *example = xasprintf("%s/config.example.yml", root ? root : "."),
 			  *manual = xasprintf("%s/docs/config.md", root ? root : ".");
 	CLEANUP(buf_done) struct buf text = {0}, md = {0};
 	size_t n = 0;
@@ -562,6 +561,8 @@ static void manual(void **state)
 	assert_int_equal(fd_read_file_at(AT_FDCWD, example, &text, 1 << 20), 0);
 	check_clean("config.example.yml", text.data, text.len, 3);
 	assert_int_equal(fd_read_file_at(AT_FDCWD, manual, &md, 1 << 20), 0);
+	/* What stands behind that is another file's: test_queue_config. */
+	*strstr(md.data, "\n## queue.yml\n") = '\0';
 	for (char *s = md.data; (s = strstr(s, "```yaml\n"));) {
 		char *end;
 
