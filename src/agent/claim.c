@@ -200,7 +200,7 @@ static void remove_claim_at(struct root *r, const char *path, const char *token)
 	fd_remove_tree_at(r->fd, gone);
 	if (renameat(r->fd, path, r->fd, gone) < 0)
 		return;
-	static const char *const files[] = {"state", "spec", "lock", "stop"};
+	static const char *const files[] = {"state", "spec", "lock", "stop", "body"};
 	CLEANUP_CLOSE int fd = openat(r->fd, gone, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(files); i++)
 		unlinkat(fd, files[i], 0);

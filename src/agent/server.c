@@ -61,6 +61,13 @@ struct client *agent_commander(const struct agent *a, const char *queue)
 	return NULL;
 }
 
+const struct account *agent_account(struct agent *a)
+{
+	if (!a->account.is_known)
+		account_read(&a->account);
+	return &a->account;
+}
+
 uint64_t agent_ask_sample(struct agent *a)
 {
 	return sampler_ask(a->sampler, a->now_ms);
