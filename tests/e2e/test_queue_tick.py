@@ -175,7 +175,9 @@ def test_failure_for_a_prerequisite_when_asked_for(world, queue):
     second = queue.submit("true", after=[first], on_dependency=1)
     third = queue.submit("true", after=[second], on_dependency=1)
     runs = queue.submit("true", after=[third], on_dependency=2)
-    queue.ends(first, second, third, runs)
+    seen = queue.ends(first, second, third, runs)
+    # All down the chain at once: who waits for the last of them isn't kept for a pass each.
+    assert [{f["id"] for f in t["finished"]} >= {second, third} for t in seen].count(True) == 1
     assert [queue.job(j)["state"] for j in (second, third, runs)] == ["failed", "failed", "completed"]
     assert queue.job(third)["cause"] == "dependency" and queue.attempts(third) == []
 
@@ -292,6 +294,8 @@ def test_signal_ends_a_pass_at_a_safe_point(world, queue):
     until(lambda: open(f"/proc/{tick.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
     tick.kill(signal.SIGTERM).kill(signal.SIGCONT)
     tick.wait(130)
+    # It was seen before anything left for the node.
+    assert not [d for root in world.in_roots("agent.lock") for d in (root.parent / "claims" / queue.uuid()).glob("*.*")]
     queue.ends(job)
     assert queue.job(job)["attempt"] == 1 and queue.events(job).count("job_started") == 1
 
