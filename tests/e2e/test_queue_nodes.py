@@ -1,5 +1,6 @@
 """Nodes over real SSH (tests/lab): placed, refused, away, restarted, mistaken for each other."""
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -253,9 +254,12 @@ def test_link_that_is_lost_with_the_launch_on_its_way(lab):
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd="/")
     try:
         until(lambda: q.job(job)["is_bound"])
-        pid = until(lambda: lab.bash("ctl", "grep -l 'State:.T' /proc/[0-9]*/status | cut -d/ -f3").split())[0]
+        # nsenter stops with what it runs, and lets it go on with itself.
+        until(lambda: Path(f"/proc/{tick.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
         lab.wire("key", cut=1)
-        lab.run("ctl", "kill", "-CONT", pid)
+        knock = "timeout 0.5 bash -c \"</dev/tcp/$(ssh -G key | sed -n 's/^hostname //p')/22\" && echo open"
+        until(lambda: "open" not in lab.bash("ctl", knock, check=False))
+        tick.send_signal(signal.SIGCONT)
         out = json.loads(tick.communicate(timeout=60)[0])
         assert any("start not confirmed" in e["error"] for e in out["errors"]), out
         q.tick()
