@@ -31,8 +31,7 @@ static int64_t room_of_card(
 	const struct node_state *n = &s->nodes[node];
 	uint64_t bit = UINT64_C(1) << i;
 	struct card_room r = s->rooms[n->first + i];
-	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED &&
-		       view != VIEW_ANY_HOST;
+	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view == VIEW_NOW;
 	struct card_need need = {.declared_mib = sharing == WHOLE ? UNDECLARED : 0,
 		.idle_threshold_mib = s->policy->idle_threshold_mib,
 		.exclusive = sharing == ALONE,
