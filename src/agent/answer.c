@@ -1,7 +1,9 @@
 /* Messages from the agent. Nothing is decided here; a client that isn't there any more is told nothing. */
 #include "agent/answer.h"
 
+#include "agent/facts_of_end.h"
 #include "agent/server.h"
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -9,6 +11,7 @@
 #include "proc/proc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 json_t *message_of(const char *op, const struct attempt_name *n)
@@ -57,9 +60,13 @@ void answer_stale(struct client *c, const struct fence *highest, const struct at
 	say(c, msg);
 }
 
-void answer_claimed(struct client *c, const struct attempt_name *n)
+void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir)
 {
-	say(c, message_of("claimed", n));
+	json_t *msg = message_of("claimed", n);
+
+	if (dir)
+		json_object_set_new(msg, "dir", json_string(dir));
+	say(c, msg);
 }
 
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r)
@@ -104,24 +111,40 @@ static json_t *ended_message(const struct attempt_name *n, const char *token,
 	return msg;
 }
 
-static json_t *state_message(const struct attempt *a)
+/* What a job of the queue has besides: where it is, how far it is, and how it ended. */
+static void put_queue_job(json_t *o, struct attempt *a, bool with_progress)
 {
+	if (!a->dir)
+		return;
+	json_object_set_new(o, "dir", json_string(a->dir));
+	if (a->rec.state == ATTEMPT_ENDED)
+		json_object_set_new(o, "facts", facts_of_end(a));
+	else if (with_progress)
+		json_object_set_new(o, "progress", progress_of(a));
+}
+
+static json_t *state_message(struct attempt *a)
+{
+	json_t *msg;
+
 	switch (a->rec.state) {
 	case ATTEMPT_STARTED:
 		return started_message(a);
 	case ATTEMPT_ENDED:
-		return ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+		msg = ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+		put_queue_job(msg, a, false);
+		return msg;
 	case ATTEMPT_CLAIMED:
 		break;
 	}
 	return NULL;
 }
 
-void answer_state(struct client *c, const struct attempt *a)
+void answer_state(struct client *c, struct attempt *a)
 {
 	json_t *more = state_message(a);
 
-	answer_claimed(c, &a->name);
+	answer_claimed(c, &a->name, a->dir);
 	if (more)
 		say(c, more);
 }
@@ -129,11 +152,11 @@ void answer_state(struct client *c, const struct attempt *a)
 void answer_retired(struct client *c, const struct attempt_name *n, const char *token,
 	const struct attempt_end *end)
 {
-	answer_claimed(c, n);
+	answer_claimed(c, n, NULL);
 	say(c, ended_message(n, token, end, 0));
 }
 
-json_t *observed_claim(const struct attempt *a)
+json_t *observed_claim(struct attempt *a)
 {
 	json_t *cards = json_array(), *o;
 
@@ -147,6 +170,7 @@ json_t *observed_claim(const struct attempt *a)
 		cards, "survivors", (int)a->survivors);
 	if (a->rec.state == ATTEMPT_ENDED)
 		json_object_set_new(o, "end", attempt_end_encode(&a->rec.end));
+	put_queue_job(o, a, true);
 	return o;
 }
 
@@ -164,6 +188,7 @@ void event_push(struct agent *a, struct attempt *at)
 {
 	struct client *c;
 	json_t *msg;
+	bool had_lost;
 
 	if (at->told >= at->rec.state)
 		return;
@@ -174,19 +199,37 @@ void event_push(struct agent *a, struct attempt *at)
 		return;
 	if (at->rec.state == ATTEMPT_ENDED)
 		fault_point("agent.before-ended-report");
-	client_push(c, msg);
+	had_lost = c->has_lost_events;
+	if (!client_push(c, msg) && (!had_lost || at->serial <= c->lost_after))
+		c->lost_after = at->serial - 1;
 }
 
+static int by_serial(const void *x, const void *y)
+{
+	const struct attempt *a = *(struct attempt *const *)x, *b = *(struct attempt *const *)y;
+
+	return (a->serial > b->serial) - (a->serial < b->serial);
+}
+
+/* In the order of their serials, so that one round goes on where the last one found no room. */
 void event_push_all(struct agent *a, struct client *c)
 {
-	c->has_lost_events = false;
-	for (size_t i = 0; i < a->attempts.n; i++) {
-		json_t *msg = strcmp(a->attempts.items[i]->name.queue, c->queue)
-				      ? NULL
-				      : state_message(a->attempts.items[i]);
+	CLEANUP_FREE struct attempt **lost = xcalloc(a->attempts.n + 1, sizeof(*lost));
+	size_t n = 0;
 
-		if (msg)
-			client_push(c, msg);
+	c->has_lost_events = false;
+	for (size_t i = 0; i < a->attempts.n; i++)
+		if (a->attempts.items[i]->serial > c->lost_after &&
+			!strcmp(a->attempts.items[i]->name.queue, c->queue))
+			lost[n++] = a->attempts.items[i];
+	qsort(lost, n, sizeof(struct attempt *), by_serial);
+	for (size_t i = 0; i < n; i++) {
+		json_t *msg = state_message(lost[i]);
+
+		if (!msg || client_push(c, msg))
+			continue;
+		c->lost_after = lost[i]->serial - 1;
+		return;
 	}
 }
 
