@@ -303,10 +303,15 @@ int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, 
 	return 0;
 }
 
+/* Only of columns that hold a word: a number would be written out as a text first. */
+static const char *word_in(sqlite3_stmt *st, int i)
+{
+	return (const char *)sqlite3_column_text(st, i);
+}
+
 static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct job *j)
 {
 	char *at = (char *)j + c->at;
-	const char *word = (const char *)sqlite3_column_text(st, i);
 
 	switch (c->kind) {
 	case K_TEXT:
@@ -323,19 +328,19 @@ static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct 
 		*(bool *)at = sqlite3_column_int(st, i) != 0;
 		break;
 	case K_STATE:
-		job_state_from_name(word, &j->state);
+		job_state_from_name(word_in(st, i), &j->state);
 		break;
 	case K_CAUSE:
-		job_cause_from_name(word, &j->cause);
+		job_cause_from_name(word_in(st, i), &j->cause);
 		break;
 	case K_SOURCE:
-		vram_source_from_name(word, &j->vram_source);
+		vram_source_from_name(word_in(st, i), &j->vram_source);
 		break;
 	case K_ON_DEPENDENCY:
-		on_dependency_from_name(word, &j->on_dependency);
+		on_dependency_from_name(word_in(st, i), &j->on_dependency);
 		break;
 	case K_EXIT:
-		j->has_exit_code = word != NULL;
+		j->has_exit_code = sqlite3_column_type(st, i) != SQLITE_NULL;
 		j->exit_code = db_i64(st, i, 0);
 		break;
 	}
