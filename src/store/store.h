@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #define STORE_APPLICATION_ID 0x67707374 /* "gpst" */
-#define STORE_VERSION 1
+#define STORE_VERSION 2
 #define STORE_LEARNED_MAX 20000 /* shapes that are remembered; store_trim forgets the oldest */
 #define STORE_LOCK_WAIT_MS 15000
 #define STORE_JSON_MAX (4 * 1024 * 1024) /* env, tags, result, data */
@@ -187,7 +187,7 @@ int store_alert_add(struct store *s, enum alert_kind kind, int64_t job, const ch
 /* ids NULL: all that are open. Those acknowledged before don't count. */
 int store_alert_ack(struct store *s, const int64_t *ids, size_t n, int64_t *ret_n, struct err *e);
 int store_alert_notified(struct store *s, int64_t id, struct err *e);
-/* Events and acknowledged alerts made before that moment. The oldest go first, so a reader can tell (store_events). */
+/* Events and acknowledged alerts made before that moment, and learned figures beyond the newest STORE_LEARNED_MAX. The oldest go first, so a reader can tell (store_events). */
 int store_trim(struct store *s, int64_t events_before_ms, int64_t alerts_before_ms,
 	int64_t *ret_removed, struct err *e);
 /* last_tick_at and the like; value NULL removes. Names of the store's own facts are refused. */
