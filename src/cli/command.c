@@ -26,7 +26,7 @@ extern const struct command cmd_wait, cmd_release, cmd_doctor;
 extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
-	cmd_complete, cmd_fleet;
+	cmd_complete, cmd_fleet, cmd_node_file;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -53,6 +53,7 @@ const struct command *const commands[] = {
 	&cmd_man,
 	&cmd_complete,
 	&cmd_fleet,
+	&cmd_node_file,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
