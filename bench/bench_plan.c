@@ -84,8 +84,8 @@ static void add_wishes(struct plan_job *jobs, struct plan_node *nodes)
 		jobs[i].node_cards = next_random(4) ? masks[next_random(8)] : NULL;
 		jobs[i].need_nvlink = next_random(4) == 0;
 		jobs[i].idle = next_random(10) == 0;
-		jobs[i].cpus = next_random(3) ? 0 : 1 << next_random(4);
-		jobs[i].mem_mib = next_random(3) ? 0 : 8192 << next_random(3);
+		jobs[i].cpus = next_random(3) ? 0 : 8;
+		jobs[i].mem_mib = next_random(3) ? 0 : 32768;
 	}
 }
 

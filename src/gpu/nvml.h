@@ -18,7 +18,7 @@ enum nvml_list { LIST_COMPUTE, LIST_GRAPHICS, LIST_MPS, LIST_N };
 
 #define METRIC_WAYS 3
 #define FIELD_GONE 0x80 /* in nvml_card.gone: the field value is unsupported */
-#define NVML_MIG_MAX 16 /* instances of a card; today's have at most 7 */
+#define NVML_MIG_MAX 8 /* instances of a card; today's have at most 7 */
 #define NVML_UTIL_MAX 256 /* processes of a card whose use is remembered */
 
 /* What the driver last said of a process's use of the card. */

@@ -104,7 +104,7 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 	*ret = (struct plan_card){.index = card->index,
 		.numa = card->numa,
 		.nvlink_peers = card->nvlink_peers,
-		.was_seen = true};
+		.was_seen = gpu_is_placeable(card)};
 	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) && value_is_present(total) &&
 			 value_is_present(used) && is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;

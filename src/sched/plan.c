@@ -263,6 +263,9 @@ static void state_done(struct plan_state *s)
 	free(s->peers);
 	free(s->index);
 	free(s->node_of);
+	for (size_t i = 0; i < SHARING_N; i++)
+		for (size_t k = 0; k < VIEW_N; k++)
+			free(s->view_rooms[i][k]);
 	wishes_done(s);
 }
 

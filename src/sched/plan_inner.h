@@ -112,6 +112,7 @@ struct plan_state {
 	uint16_t *wish_of; /* of each job: WISHES_MAX when its kind isn't remembered */
 	struct wish_memory *wishes[WISHES_MAX];
 	size_t n_wishes;
+	int64_t *view_rooms[SHARING_N][VIEW_N]; /* of all cards; made when asked for */
 };
 
 enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j);

@@ -4,6 +4,8 @@
  */
 #include "sched/plan_inner.h"
 
+#include "base/alloc.h"
+
 /* May the card ever be used, as far as is known? */
 static bool card_counts(const struct plan_card *c)
 {
@@ -22,8 +24,8 @@ static int64_t capacity(const struct plan_card *c, enum sharing sharing)
 }
 
 /* Room on a card as it is at the plan's end, with one hindrance thought away. */
-static int64_t room_in_view(
-	struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
+static int64_t room_of_card(
+	const struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
 {
 	const struct node_state *n = &s->nodes[node];
 	uint64_t bit = UINT64_C(1) << i;
@@ -51,6 +53,26 @@ static int64_t room_in_view(
 	return is_kept && s->avail[n->first + i] < room ? s->avail[n->first + i] : room;
 }
 
+/* The same for all cards at once, in the flat order; the figures of the plan's end don't change any more. */
+static const int64_t *rooms_in_view(struct plan_state *s, enum sharing sharing, enum view view)
+{
+	int64_t **made = &s->view_rooms[sharing][view];
+
+	if (*made)
+		return *made;
+	*made = xreallocarray(NULL, s->n_cards + 1, sizeof(**made));
+	for (size_t node = 0; node < s->n_nodes; node++)
+		for (uint32_t i = 0; i < s->nodes[node].n; i++)
+			(*made)[s->nodes[node].first + i] = room_of_card(s, node, i, sharing, view);
+	return *made;
+}
+
+static int64_t room_in_view(
+	struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
+{
+	return rooms_in_view(s, sharing, view)[s->nodes[node].first + i];
+}
+
 static uint64_t cards_in_view(
 	const struct plan_state *s, const struct plan_job *j, size_t node, enum view view)
 {
@@ -73,13 +95,14 @@ static void kth_add_node(struct plan_state *s, size_t node, const struct plan_jo
 {
 	const struct node_state *n = &s->nodes[node];
 	uint64_t open = cards_in_view(s, j, node, view);
+	const int64_t *rooms = rooms_in_view(s, sharing, view) + n->first;
 	int64_t sorted[CARDS_MAX];
 	uint32_t len = 0;
 
 	for (uint32_t i = 0; i < n->n; i++) {
 		if (!(open & (UINT64_C(1) << i)))
 			continue;
-		int64_t room = room_in_view(s, node, i, sharing, view);
+		int64_t room = rooms[i];
 		uint32_t at = len++;
 		for (; at > 0 && sorted[at - 1] < room; at--)
 			sorted[at] = sorted[at - 1];
