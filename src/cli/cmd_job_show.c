@@ -327,23 +327,6 @@ static json_t *attempts_of(struct queue *q, int64_t id)
 	return a;
 }
 
-static json_t *text_json(const struct buf *b)
-{
-	CLEANUP(buf_done) struct buf clean = {0};
-
-	/* Output may be any bytes; JSON has text. */
-	for (size_t at = 0; at < b->len;) {
-		size_t n = utf8_valid_len(buf_str(b) + at, b->len - at);
-
-		buf_put(&clean, buf_str(b) + at, n);
-		at += n;
-		if (at < b->len) {
-			buf_puts(&clean, "\xef\xbf\xbd");
-			at++;
-		}
-	}
-	return json_stringn(buf_str(&clean), clean.len);
-}
 
 /* ---- show ---- */
 
@@ -367,7 +350,7 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 			why->at >= 0 ? cluster_why_json(&why->c, &why->p, (size_t)why->at)
 				     : json_null());
 		if (o->logs) {
-			json_object_set_new(doc, "log_tail", r ? json_null() : text_json(&log));
+			json_object_set_new(doc, "log_tail", r ? json_null() : job_logs_json(buf_str(&log), log.len));
 			json_object_set_new(
 				doc, "log_error", r ? json_string(log_error.text) : json_null());
 			json_object_set_new(doc, "log_is_cut", json_boolean(is_cut));

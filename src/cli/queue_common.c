@@ -62,7 +62,7 @@ static int choose_path(struct queue *q, struct err *e)
 	return 0;
 }
 
-int queue_find(
+int queue_find_quietly(
 	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e)
 {
 	int r;
@@ -74,12 +74,20 @@ int queue_find(
 			&q->config, e);
 	if (r < 0)
 		return r;
-	say_warnings(p, &q->config.warnings);
 	if (q->config.remote.host && !o->local && !env_of(p, "QUEUE_NO_REMOTE"))
 		return err_set(e, -ENOTSUP,
 			"queue.yml says that the queue lies on %s (remote:); run this there by ssh, or say --local for this machine's own",
 			q->config.remote.host);
 	return choose_path(q, e);
+}
+
+int queue_find(
+	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e)
+{
+	int r = queue_find_quietly(q, p, o, e);
+
+	say_warnings(p, &q->config.warnings);
+	return r;
 }
 
 static int open_store(struct queue *q, enum store_mode mode, struct err *e)
