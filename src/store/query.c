@@ -156,7 +156,7 @@ static int read_page(struct store *s, sqlite3_stmt *st, const struct store_quest
 		GROW(ret->v, ret->n, cap);
 		row_read(st, &ret->v[ret->n++]);
 	}
-	for (size_t i = 0; r >= 0 && i < ret->n; i++)
+	for (size_t i = 0; r >= 0 && !q->no_needs && i < ret->n; i++)
 		r = row_read_needs(s, &ret->v[i], e);
 	return r < 0 ? r : 0;
 }

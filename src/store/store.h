@@ -351,6 +351,7 @@ struct store_question {
 	bool newest; /* the last `limit` of them, still ascending */
 	size_t limit; /* 0: all */
 	size_t command_max; /* bytes of each command that are read; 0: all */
+	bool no_needs; /* leaves the lists of prerequisites empty: a question a job less */
 };
 int store_jobs(
 	struct store *s, const struct store_question *q, struct store_jobs *ret, struct err *e);
