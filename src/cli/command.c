@@ -27,6 +27,7 @@ extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
 	cmd_complete, cmd_fleet, cmd_node_file;
+extern const struct command cmd_queue_tick;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -54,6 +55,7 @@ const struct command *const commands[] = {
 	&cmd_complete,
 	&cmd_fleet,
 	&cmd_node_file,
+	&cmd_queue_tick,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 

@@ -97,6 +97,7 @@ struct flight {
 	enum flight_state state; /* OVER: started, ended, refused: nothing more is waited for */
 	json_t *launch; /* until it's sent */
 	char *body; /* sent ahead of it when it's too large for a message */
+	struct staging *staging; /* then: how far that is */
 	char token[ID_LEN];
 	char *dir; /* on the node */
 };
