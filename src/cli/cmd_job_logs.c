@@ -225,7 +225,8 @@ static int pause_a_while(struct follow *f)
 		queue_refresh(f->q);
 		f->pass_at_ms = clock_boot_ms() + PASS_MS;
 	}
-	if (poll(&pfd, 1, LOOK_MS) > 0 && read(f->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
+	if (poll(&pfd, 1, LOOK_MS) > 0 &&
+		read(f->signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
 		return 128 + (int)si.ssi_signo;
 	return 0;
 }
@@ -265,8 +266,7 @@ static int follow_attempt(struct follow *f, const struct job *j, sigset_t *befor
 	const struct host_config *host;
 	struct stream_want w;
 	sigset_t blocked;
-	int r = job_logs_where(
-		f->q, j, f->o->is_stderr ? "stderr" : "stdout", &w, &host, e);
+	int r = job_logs_where(f->q, j, f->o->is_stderr ? "stderr" : "stdout", &w, &host, e);
 
 	if (r)
 		return r;
@@ -349,7 +349,8 @@ static int logs_exec(const struct program *p, void *opts, int argc, char **argv,
 
 	(void)argc;
 	if (!r && q.json && o->follow)
-		return err_set(e, -EINVAL, "-f goes on for as long as the job does, and --json is one document; give one of them");
+		return err_set(e, -EINVAL,
+			"-f goes on for as long as the job does, and --json is one document; give one of them");
 	if (!r) {
 		queue_refresh(&q);
 		r = find(&q, argv[0], &j, e);

@@ -1,4 +1,5 @@
 /* `job show` and `job why`: all that is known of one job, and why it doesn't run. */
+#include "cli/queue_candidates.h"
 #include "cli/job_logs.h"
 #include "cli/job_table.h"
 
@@ -460,6 +461,8 @@ const struct command cmd_job_show = {
 	.min_args = 1,
 	.max_args = 1,
 	.needs_locale = true,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = show_exec,
 };
@@ -476,6 +479,8 @@ const struct command cmd_job_why = {
 	.min_args = 1,
 	.max_args = 1,
 	.needs_locale = true,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = why_exec,
 };

@@ -54,8 +54,8 @@ static void put_log(struct queue *q, const struct job *j, int64_t lines, struct 
 		buf_putc(out, '\n');
 }
 
-static int print_text(struct queue *q, const struct wait_options *o, const struct queue_waited *d,
-	struct err *e)
+static int print_text(
+	struct queue *q, const struct wait_options *o, const struct queue_waited *d, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 	size_t n = d->jobs.n < SHOWN ? d->jobs.n : SHOWN;
@@ -83,8 +83,8 @@ static void set_log(struct queue *q, const struct job *j, int64_t lines, json_t 
 	json_object_set_new(o, "log_is_cut", json_boolean(is_cut));
 }
 
-static int print_json(struct queue *q, const struct wait_options *o, const struct queue_waited *d,
-	struct err *e)
+static int print_json(
+	struct queue *q, const struct wait_options *o, const struct queue_waited *d, struct err *e)
 {
 	json_t *list = json_array();
 	int64_t now = clock_wall_ms();
@@ -96,10 +96,9 @@ static int print_json(struct queue *q, const struct wait_options *o, const struc
 			set_log(q, &d->jobs.v[i], o->logs, j);
 		json_array_append_new(list, j);
 	}
-	return queue_print_json(
-		json_pack("{s:o, s:b, s:b, s:b, s:b}", "jobs", list, "all_done", (int)d->all_done,
-			"all_succeeded", (int)d->all_succeeded, "timed_out", (int)d->timed_out,
-			"stuck", (int)d->is_stuck),
+	return queue_print_json(json_pack("{s:o, s:b, s:b, s:b, s:b}", "jobs", list, "all_done",
+					(int)d->all_done, "all_succeeded", (int)d->all_succeeded,
+					"timed_out", (int)d->timed_out, "stuck", (int)d->is_stuck),
 		e);
 }
 
@@ -109,12 +108,14 @@ static int read_options(const struct wait_options *o, int argc, char **argv, str
 	int r = 0;
 
 	if (o->any && o->all)
-		return err_set(e, -EINVAL, "--any and --all say different things; give one of them");
+		return err_set(
+			e, -EINVAL, "--any and --all say different things; give one of them");
 	ret->any = o->any;
 	if (o->timeout &&
 		(queue_parse_duration_ms(o->timeout, &ret->timeout_ms) || ret->timeout_ms <= 0))
 		return err_set(e, -EINVAL,
-			"--timeout wants seconds above 0, as 90, or 15m, 2h; not '%.60s'", o->timeout);
+			"--timeout wants seconds above 0, as 90, or 15m, 2h; not '%.60s'",
+			o->timeout);
 	for (int i = 0; !r && i < argc; i++)
 		r = queue_parse_ids(argv[i], ids, e);
 	ret->ids = ids->v;

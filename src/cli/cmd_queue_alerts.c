@@ -44,7 +44,7 @@ static void put_row(struct table *t, const struct store_alert *a)
 	table_text(t, a->acknowledged_ms ? ROW_DIM : ROW_BOLD, "%" PRId64, a->id);
 	table_text(t, ROW_DIM, "%s", time);
 	table_text(t,
-		a->acknowledged_ms	 ? ROW_DIM
+		a->acknowledged_ms     ? ROW_DIM
 		: level == ALERT_ERROR ? ROW_RED
 				       : ROW_AMBER,
 		"%s", alert_severity_name(level));
@@ -66,7 +66,8 @@ static void put_detail(const struct store_alert *a, struct buf *out)
 {
 	const char *at = a->detail;
 
-	buf_printf(out, "\n%" PRId64 ": %s\n", a->id, a->detail && *a->detail ? "" : "no output was kept");
+	buf_printf(out, "\n%" PRId64 ": %s\n", a->id,
+		a->detail && *a->detail ? "" : "no output was kept");
 	while (at && *at) {
 		size_t n = strcspn(at, "\n");
 
@@ -91,8 +92,8 @@ void queue_alerts_put(const struct store_alert *v, size_t n, bool with_detail,
 		put_detail(&v[i], out);
 }
 
-static int print_text(const struct alerts_options *o, const struct store_alerts *l, int64_t open,
-	struct err *e)
+static int print_text(
+	const struct alerts_options *o, const struct store_alerts *l, int64_t open, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 	struct row_style style;
@@ -240,7 +241,8 @@ const struct command cmd_queue_ack = {
 	.name = "queue ack",
 	.args = "[ID...]",
 	.summary = "acknowledge alerts",
-	.about = "Numbers, lists and ranges as 3,5-8, or --all. It says how many were open until now.",
+	.about =
+		"Numbers, lists and ranges as 3,5-8, or --all. It says how many were open until now.",
 	.examples = "$ gpustow queue ack 3,5-8",
 	.options = ack_specs,
 	.options_size = sizeof(struct ack_options),

@@ -47,12 +47,12 @@ static json_t *faults_json(const struct store_faults *l)
 	for (size_t i = 0; i < l->n; i++) {
 		const struct store_fault *f = &l->v[i];
 
-		json_array_append_new(a,
-			json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "job_id",
-				f->job ? json_integer(f->job) : json_null(), "xid",
-				f->xid ? json_integer(f->xid) : json_null(), "count",
-				(json_int_t)f->n, "last_at", record_time(f->last_ms), "command",
-				text_or_null(f->shape), "what", text_or_null(f->what)));
+		json_array_append_new(
+			a, json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "job_id",
+				   f->job ? json_integer(f->job) : json_null(), "xid",
+				   f->xid ? json_integer(f->xid) : json_null(), "count",
+				   (json_int_t)f->n, "last_at", record_time(f->last_ms), "command",
+				   text_or_null(f->shape), "what", text_or_null(f->what)));
 	}
 	return a;
 }
@@ -73,13 +73,12 @@ static json_t *card_json(const struct cluster_node *n, size_t i, const struct st
 	const struct store_faults *faults)
 {
 	const struct cluster_card *k = &n->cards[i];
-	CLEANUP(buf_done) struct buf id = {0};
+	char id[GPU_LABEL_LEN];
 
-	queue_card_put(&n->inv, i, &id);
-	return json_pack(
-		"{s:s, s:s, s:i, s:s, s:o, s:o, s:b, s:b, s:b, s:o, s:o}", "node", n->row->name,
-		"id", buf_str(&id), "index", (int)k->inv->index, "uuid", k->inv->uuid, "name",
-		text_or_null(k->inv->name), "mem_total_mb",
+	inv_card_label(k->inv, id);
+	return json_pack("{s:s, s:s, s:i, s:s, s:o, s:o, s:b, s:b, s:b, s:o, s:o}", "node",
+		cluster_node_name(n), "label", id, "index", (int)k->inv->index, "uuid",
+		k->inv->uuid, "name", text_or_null(k->inv->name), "mem_total_mb",
 		k->inv->total_mib >= 0 ? json_integer(k->inv->total_mib) : json_null(), "present",
 		(int)k->inv->is_present, "allowed", (int)k->is_allowed, "in_service",
 		(int)k->is_in_service, "out", out_json(out), "faults", faults_json(faults));
@@ -99,15 +98,18 @@ static void put_notes(struct table *t, const struct cluster_node *n, size_t i,
 	const struct store_card *out, const struct store_faults *faults)
 {
 	const struct cluster_card *k = &n->cards[i];
-	CLEANUP(buf_done) struct buf id = {0};
+	char id[GPU_LABEL_LEN];
 
-	queue_card_put(&n->inv, i, &id);
+	inv_card_label(k->inv, id);
 	if (!k->is_in_service) {
 		CLEANUP(buf_done) struct buf b = {0};
 		char since[RECORD_TIME_LEN];
 
 		record_time_text(out ? out->since_ms : 0, since);
-		queue_put_line(&b, k->out_why ? k->out_why : out && out->why ? out->why : "no reason given",
+		queue_put_line(&b,
+			k->out_why	  ? k->out_why
+			: out && out->why ? out->why
+					  : "no reason given",
 			TEXT_CELLS);
 		buf_printf(&b, "%s%s (%s)", *since ? "; since " : "", since,
 			out && out->by ? out->by : "unknown");
@@ -133,7 +135,7 @@ static void put_notes(struct table *t, const struct cluster_node *n, size_t i,
 	if (!k->is_in_service) {
 		CLEANUP_FREE char *way = xasprintf(
 			"once it's mended: gpustow queue card resume %s:%s; `gpustow doctor` looks at the machine",
-			n->row->name, buf_str(&id));
+			cluster_node_name(n), id);
 
 		table_note(t, ROW_PLAIN, way);
 	}
@@ -142,13 +144,17 @@ static void put_notes(struct table *t, const struct cluster_node *n, size_t i,
 static void put_card(struct table *t, const struct cluster_node *n, size_t i)
 {
 	const struct cluster_card *k = &n->cards[i];
-	CLEANUP(buf_done) struct buf id = {0}, size = {0};
+	CLEANUP(buf_done) struct buf size = {0};
+	char id[GPU_LABEL_LEN];
 
-	queue_card_put(&n->inv, i, &id);
+	inv_card_label(k->inv, id);
 	queue_put_size(&size, k->inv->total_mib);
 	table_row(t);
-	table_text(t, ROW_BOLD, "%s:%s", n->row->name, buf_str(&id));
-	table_text(t, ROW_PLAIN, "%s", k->inv->profile ? k->inv->profile : k->inv->name ? k->inv->name : "-");
+	table_text(t, ROW_BOLD, "%s:%s", cluster_node_name(n), id);
+	table_text(t, ROW_PLAIN, "%s",
+		k->inv->profile ? k->inv->profile
+		: k->inv->name	? k->inv->name
+				: "-");
 	table_text(t, ROW_TEAL, "%s", buf_str(&size));
 	if (!k->is_in_service)
 		table_text(t, ROW_RED, "out");
@@ -175,9 +181,9 @@ static int list_cards(struct queue *q, const struct cluster *c, const struct sto
 		for (size_t k = 0; k < n->inv.n_cards; k++) {
 			CLEANUP(store_card_faults_done) struct store_faults faults = {0};
 			const struct store_card *out =
-				out_of(outs, n->row->name, n->inv.cards[k].uuid);
+				out_of(outs, cluster_node_name(n), n->inv.cards[k].uuid);
 			int r = store_card_faults(
-				q->store, n->row->name, n->inv.cards[k].uuid, &faults, e);
+				q->store, cluster_node_name(n), n->inv.cards[k].uuid, &faults, e);
 
 			if (r < 0)
 				return r;
@@ -262,17 +268,20 @@ static int tell(struct queue *q, bool is_drain, bool has_changed, const char *ca
 	CLEANUP(buf_done) struct buf out = {0};
 
 	if (q->json)
-		return queue_print_json(json_pack("{s:b, s:s, s:s, s:b, s:b}", "ok", 1, "card",
-						card, "uuid", uuid, "in_service", (int)!is_drain,
-						"changed", (int)has_changed),
+		return queue_print_json(
+			json_pack("{s:b, s:s, s:s, s:b, s:b}", "ok", 1, "card", card, "uuid", uuid,
+				"in_service", (int)!is_drain, "changed", (int)has_changed),
 			e);
 	text_put_clean(&out, card, strlen(card));
 	if (is_drain)
-		buf_puts(&out, has_changed ? " gets no new jobs; what runs there goes on\n"
-					   : " was out of service already, and the first reason stays\n");
+		buf_puts(&out,
+			has_changed ? " gets no new jobs; what runs there goes on\n"
+				    : " was out of service already, and the first reason stays\n");
 	else
-		buf_puts(&out, has_changed ? " gets jobs again, and its faults so far don't count any more\n"
-					   : " was in service\n");
+		buf_puts(&out,
+			has_changed
+				? " gets jobs again, and its faults so far don't count any more\n"
+				: " was in service\n");
 	return command_print(&out, e);
 }
 
@@ -282,13 +291,15 @@ static int card_exec(const struct program *p, void *opts, int argc, char **argv,
 	CLEANUP(queue_close) struct queue q = {0};
 	CLEANUP(cluster_done) struct cluster c = {0};
 	CLEANUP(buf_done) struct buf card = {0};
+	char label[GPU_LABEL_LEN];
 	bool is_drain = !strcmp(argv[0], "drain"), has_changed = false;
 	size_t node, at;
 	int r;
 
 	(void)argc;
 	if (!is_drain && strcmp(argv[0], "resume") != 0)
-		return err_set(e, -EINVAL, "say `queue card drain NODE:GPU` or `queue card resume NODE:GPU`");
+		return err_set(e, -EINVAL,
+			"say `queue card drain NODE:GPU` or `queue card resume NODE:GPU`");
 	if (!is_drain && o->reason)
 		return err_set(e, -EINVAL, "--reason goes with `drain`");
 	r = queue_open(&q, p, &o->q, STORE_WRITE, e);
@@ -298,13 +309,13 @@ static int card_exec(const struct program *p, void *opts, int argc, char **argv,
 		r = queue_card_parse(&c, argv[1], &node, &at, e);
 	if (r)
 		return r;
-	buf_printf(&card, "%s:", c.nodes[node].row->name);
-	queue_card_put(&c.nodes[node].inv, at, &card);
-	r = change(&q, o, is_drain, c.nodes[node].row->name, c.nodes[node].inv.cards[at].uuid,
-		&has_changed, e);
+	inv_card_label(&c.nodes[node].inv.cards[at], label);
+	buf_printf(&card, "%s:%s", cluster_node_name(&c.nodes[node]), label);
+	r = change(&q, o, is_drain, cluster_node_name(&c.nodes[node]),
+		c.nodes[node].inv.cards[at].uuid, &has_changed, e);
 	return r ? r
-		 : tell(&q, is_drain, has_changed, buf_str(&card),
-			   c.nodes[node].inv.cards[at].uuid, e);
+		 : tell(&q, is_drain, has_changed, buf_str(&card), c.nodes[node].inv.cards[at].uuid,
+			   e);
 }
 
 static const struct option_spec cards_specs[] = {
@@ -344,7 +355,8 @@ const struct command cmd_queue_card = {
 	.about =
 		"`drain`: it gets no new jobs, what runs there goes on. `resume`: it gets jobs again, and its faults so far\n"
 		"don't count any more. GPU is an index, 0:1 for a MIG instance of card 0, or a UUID.",
-	.examples = "$ gpustow queue card drain gpu1:3 --reason 'fan is dying'\n$ gpustow queue card resume gpu1:3",
+	.examples =
+		"$ gpustow queue card drain gpu1:3 --reason 'fan is dying'\n$ gpustow queue card resume gpu1:3",
 	.options = card_specs,
 	.options_size = sizeof(struct cards_options),
 	.min_args = 2,

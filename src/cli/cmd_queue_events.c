@@ -131,7 +131,8 @@ static int print_text(struct queue *q, const struct events_options *o, struct er
 	else
 		buf_puts(&out, "no events like that\n");
 	if (o->since >= 0 && l.has_gap)
-		buf_printf(&out, "(some behind %" PRId64 " were removed already: they were too old)\n",
+		buf_printf(&out,
+			"(some behind %" PRId64 " were removed already: they were too old)\n",
 			o->since);
 	if (l.has_more)
 		buf_printf(&out,

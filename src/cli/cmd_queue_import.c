@@ -25,8 +25,8 @@ static int tell(struct queue *q, const char *path, const struct store_imported *
 
 	if (q->json)
 		return queue_print_json(
-			json_pack("{s:b, s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok", 1,
-				"source", path, "db_path", q->path, "moved_to", moved_to, "jobs",
+			json_pack("{s:b, s:s, s:s, s:s?, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok",
+				1, "source", path, "db_path", q->path, "moved_to", moved_to, "jobs",
 				(json_int_t)m->jobs, "pending", (json_int_t)m->pending, "running",
 				(json_int_t)m->running, "held", (json_int_t)m->held, "events",
 				(json_int_t)m->events, "alerts", (json_int_t)m->alerts, "skipped",

@@ -146,12 +146,13 @@ static const struct option_spec options[] = {
 extern const struct command cmd_queue_drain, cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore;
 #define NODE_COMMAND(word) \
 	.args = "NAME", .options = options, .options_size = sizeof(struct node_options), \
-	.min_args = 1, .max_args = 1, .complete = COMPLETE_JOB, .candidates = queue_node_candidates, \
-	.wants_json = queue_wants_json, .name = "queue " word
+	.min_args = 1, .max_args = 1, .complete = COMPLETE_JOB, \
+	.candidates = queue_node_candidates, .wants_json = queue_wants_json, .name = "queue " word
 const struct command cmd_queue_drain = {
 	NODE_COMMAND("drain"),
 	.summary = "give a node no new jobs",
-	.about = "What runs there goes on. A name is taken whole, then ignoring case, then as a unique part of one.",
+	.about =
+		"What runs there goes on. A name is taken whole, then ignoring case, then as a unique part of one.",
 	.examples = "$ gpustow queue drain gpu1",
 	.exec = drain_exec,
 };

@@ -172,8 +172,8 @@ static json_t *alerts_json(const struct store_alerts *l)
 	return a;
 }
 
-static int print_json(struct queue *q, const struct status *s, const struct nodes_view *view,
-	struct err *e)
+static int print_json(
+	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
 {
 	const struct queue_settings *set = &q->config.settings;
 	const struct store_counts *counts = &s->c.counts;
@@ -224,7 +224,8 @@ static void put_head(const struct queue *q, const struct status *s, const struct
 	else
 		row_text(&r, ROW_AMBER, ", no tick yet");
 	if (s->lease.is_held)
-		row_printf(&r, ROW_TEAL, ", a tick runs: %s", s->lease.owner ? s->lease.owner : "?");
+		row_printf(
+			&r, ROW_TEAL, ", a tick runs: %s", s->lease.owner ? s->lease.owner : "?");
 	if (store_is_elsewheres(q->store))
 		row_text(&r, ROW_AMBER, ", read only: it belongs to another machine");
 	row_end(&r);
@@ -274,8 +275,8 @@ static void put_active(const struct status *s, const struct row_style *style, st
 			total - (int64_t)n);
 }
 
-static int print_text(struct queue *q, const struct status *s, const struct nodes_view *view,
-	struct err *e)
+static int print_text(
+	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0}, counts = {0};
 	struct row_style style;
@@ -299,7 +300,8 @@ static int print_text(struct queue *q, const struct status *s, const struct node
 	}
 	if (s->c.counts.pending_reaps)
 		buf_printf(&out,
-			"\n%" PRId64 " given-up attempt%s may still run on nodes that are away; what's left is ended when they answer\n",
+			"\n%" PRId64
+			" given-up attempt%s may still run on nodes that are away; what's left is ended when they answer\n",
 			s->c.counts.pending_reaps, s->c.counts.pending_reaps == 1 ? "" : "s");
 	return command_print(&out, e);
 }

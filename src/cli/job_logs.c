@@ -30,7 +30,8 @@ int job_logs_where(const struct queue *q, const struct job *j, const char *strea
 		return 0;
 	}
 	return err_set(e, -ENOENT,
-		"job %" PRId64 " ran on %s, which isn't in the configuration any more; its output is there in %s",
+		"job %" PRId64
+		" ran on %s, which isn't in the configuration any more; its output is there in %s",
 		j->id, node, j->run_dir);
 }
 

@@ -11,6 +11,7 @@
 #include "queue/record_json.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { JOBS_MAX = 1000, TEXT_CELLS = 60 };
@@ -40,8 +41,7 @@ void queue_job_candidates(const struct program *p, const void *opts, struct buf 
 	CLEANUP(store_jobs_done) struct store_jobs l = {0};
 	struct store_question question = {.newest = true, .limit = JOBS_MAX, .command_max = 200};
 
-	if (open_quietly(&q, p, opts) ||
-		store_jobs(q.store, &question, &l, &(struct err){0}))
+	if (open_quietly(&q, p, opts) || store_jobs(q.store, &question, &l, &(struct err){0}))
 		return;
 	/* The latest are the likeliest. */
 	for (size_t i = l.n; i-- > 0;) {
@@ -65,7 +65,8 @@ void queue_node_candidates(const struct program *p, const void *opts, struct buf
 	for (size_t i = 0; i < q.config.n_nodes; i++) {
 		const struct queue_node *n = &q.config.nodes[i];
 
-		put(out, n->name, n->host && n->host->hostname ? n->host->hostname : "this machine");
+		put(out, n->name,
+			n->host && n->host->hostname ? n->host->hostname : "this machine");
 	}
 }
 
@@ -84,9 +85,10 @@ void queue_card_candidates(const struct program *p, const void *opts, struct buf
 		for (size_t k = 0; k < v.n_cards; k++) {
 			CLEANUP(buf_done) struct buf word = {0};
 
-			buf_printf(&word, "%s:%" PRId32, rows.v[i].name, v.cards[k].index);
-			if (v.cards[k].parent[0])
-				buf_printf(&word, ":%" PRId32, v.cards[k].gi);
+			char label[GPU_LABEL_LEN];
+
+			inv_card_label(&v.cards[k], label);
+			buf_printf(&word, "%s:%s", rows.v[i].name, label);
 			put(out, buf_str(&word), v.cards[k].name ? v.cards[k].name : "");
 		}
 	}

@@ -61,6 +61,7 @@ struct queue {
 	char home[HOSTS_PATH], path[HOSTS_PATH];
 	struct queue_config config;
 	struct store *store;
+	enum store_mode mode; /* how it was opened */
 };
 
 /*

@@ -38,7 +38,7 @@ static const struct table_column proc_columns[] = {
 
 static bool is_shown(const struct nodes_view *v, const struct cluster_node *n)
 {
-	return v->with_ignored || !n->row->is_ignored;
+	return v->with_ignored || !n->row || !n->row->is_ignored;
 }
 
 static bool is_card_shown(const struct nodes_view *v, const struct cluster_card *k)
@@ -46,21 +46,10 @@ static bool is_card_shown(const struct nodes_view *v, const struct cluster_card 
 	return !v->is_masked || k->is_allowed;
 }
 
-void queue_card_put(const struct inventory *v, size_t card, struct buf *out)
+static const char *card_text(const struct inventory *v, size_t card, char ret[GPU_LABEL_LEN])
 {
-	const struct inv_card *c = &v->cards[card];
-
-	if (c->parent[0])
-		buf_printf(out, "%" PRId32 ":%" PRId32, c->index, c->gi);
-	else
-		buf_printf(out, "%" PRId32, c->index);
-}
-
-static const char *card_text(const struct inventory *v, size_t card, struct buf *b)
-{
-	buf_clear(b);
-	queue_card_put(v, card, b);
-	return buf_str(b);
+	inv_card_label(&v->cards[card], ret);
+	return ret;
 }
 
 static const char *job_name(const struct cluster *c, int64_t id)
@@ -128,7 +117,8 @@ static void free_cell(struct table *t, const struct cluster_card *k)
 	else if (!k->is_allowed)
 		table_text(t, ROW_DIM, "not in gpus:");
 	else
-		size_cell(t, ROW_GREEN, k->free_mib);
+		size_cell(t, k->is_usable ? ROW_GREEN : ROW_DIM,
+			k->inv->used_mib < 0 ? -1 : k->free_mib);
 }
 
 static void put_foreign(struct table *t, const struct inv_card *k)
@@ -160,15 +150,15 @@ static void put_foreign(struct table *t, const struct inv_card *k)
 		table_note(t, ROW_DIM, buf_str(&b));
 }
 
-static void put_card(struct table *t, const struct cluster_node *n, size_t i,
-	const struct nodes_view *v)
+static void put_card(
+	struct table *t, const struct cluster_node *n, size_t i, const struct nodes_view *v)
 {
-	CLEANUP(buf_done) struct buf name = {0};
+	char name[GPU_LABEL_LEN];
 	const struct cluster_card *k = &n->cards[i];
 	const struct inv_card *c = k->inv;
 
 	table_row(t);
-	table_text(t, ROW_BOLD, "%s", card_text(&n->inv, i, &name));
+	table_text(t, ROW_BOLD, "%s", card_text(&n->inv, i, name));
 	table_text(t, ROW_PLAIN, "%s", c->profile ? c->profile : c->name ? c->name : "-");
 	if (c->util_pct >= 0)
 		table_text(t, ROW_TEAL, "%" PRId64 "%%", c->util_pct);
@@ -180,8 +170,8 @@ static void put_card(struct table *t, const struct cluster_node *n, size_t i,
 	size_cell(t, ROW_TEAL, k->reserved_mib);
 	table_text(t, k->queue_jobs ? ROW_PLAIN : ROW_DIM, "%" PRIu32, k->queue_jobs);
 	free_cell(t, k);
-	if (!k->is_in_service && k->out_why)
-		table_note(t, ROW_RED, k->out_why);
+	if (!k->is_usable && k->is_allowed && !c->is_mig_parent && k->why_not[0])
+		table_note(t, ROW_RED, k->why_not);
 	if (!v->with_procs)
 		put_foreign(t, c);
 }
@@ -202,7 +192,7 @@ static void put_procs(const struct cluster *c, const struct cluster_node *n,
 	const struct nodes_view *v, const struct row_style *style, struct buf *out)
 {
 	CLEANUP(table_done) struct table t;
-	CLEANUP(buf_done) struct buf name = {0};
+	char name[GPU_LABEL_LEN];
 
 	table_init(&t, proc_columns, ARRAY_LEN(proc_columns));
 	for (size_t i = 0; i < n->inv.n_cards; i++) {
@@ -214,7 +204,7 @@ static void put_procs(const struct cluster *c, const struct cluster_node *n,
 			const struct inv_proc *p = &k->procs[m];
 
 			table_row(&t);
-			table_text(&t, ROW_BOLD, "%s", card_text(&n->inv, i, &name));
+			table_text(&t, ROW_BOLD, "%s", card_text(&n->inv, i, name));
 			table_text(&t, ROW_PLAIN, "%" PRId64, p->pid);
 			table_text(&t, ROW_PLAIN, "%s", p->user ? p->user : "-");
 			size_cell(&t, ROW_TEAL, p->mem_mib);
@@ -223,8 +213,8 @@ static void put_procs(const struct cluster *c, const struct cluster_node *n,
 			table_text(&t, ROW_PLAIN, "%s", p->name ? p->name : "-");
 		}
 		if (k->n_procs > k->n_procs_kept) {
-			CLEANUP_FREE char *more = xasprintf(
-				"and %zu smaller ones", k->n_procs - k->n_procs_kept);
+			CLEANUP_FREE char *more =
+				xasprintf("and %zu smaller ones", k->n_procs - k->n_procs_kept);
 
 			table_note(&t, ROW_DIM, more);
 		}
@@ -236,22 +226,25 @@ static void put_procs(const struct cluster *c, const struct cluster_node *n,
 static void put_head(const struct cluster_node *n, int64_t now_ms, const struct row_style *style,
 	struct buf *out)
 {
-	const struct store_node *row = n->row;
-	const char *state = row->state && *row->state ? row->state : "not looked at yet";
+	static const struct store_node none;
+	const struct store_node *row = n->row ? n->row : &none;
+	const char *state = row->state && *row->state ? row->state : "not looked at yet",
+		   *name = cluster_node_name(n);
 	bool is_up = !strcmp(state, "up");
 	struct row r;
 
 	row_begin(&r, style, out);
-	row_text(&r, ROW_BOLD, row->name);
+	row_text(&r, ROW_BOLD, name);
 	row_printf(&r, is_up ? ROW_GREEN : ROW_AMBER, " [%s%s%s%s]", state,
 		row->is_drained ? ", drained" : "", row->is_ignored ? ", ignored" : "",
 		n->config ? "" : ", not in the configuration any more");
-	if (row->hostname && strcmp(row->hostname, row->name) != 0)
+	if (row->hostname && strcmp(row->hostname, name) != 0)
 		row_printf(&r, ROW_DIM, " %s", row->hostname);
 	if (row->last_seen_ms) {
 		CLEANUP(buf_done) struct buf age = {0};
 
-		text_put_duration(&age, now_ms > row->last_seen_ms ? now_ms - row->last_seen_ms : 0);
+		text_put_duration(
+			&age, now_ms > row->last_seen_ms ? now_ms - row->last_seen_ms : 0);
 		row_printf(&r, ROW_DIM, ", seen %s ago", buf_str(&age));
 	}
 	row_end(&r);
@@ -259,8 +252,7 @@ static void put_head(const struct cluster_node *n, int64_t now_ms, const struct 
 	if (n->why_not[0] || (!is_up && row->last_error)) {
 		CLEANUP(buf_done) struct buf why = {0};
 
-		queue_put_line(
-			&why, n->why_not[0] ? n->why_not : row->last_error, ERROR_CELLS);
+		queue_put_line(&why, n->why_not[0] ? n->why_not : row->last_error, ERROR_CELLS);
 		row_begin(&r, style, out);
 		row_text(&r, ROW_PLAIN, "  ");
 		row_wrap(&r, ROW_AMBER, 2, buf_str(&why));
@@ -314,8 +306,8 @@ static int find_card(const struct cluster *c, size_t node, const char *word, siz
 	return 0;
 }
 
-int queue_card_parse(
-	const struct cluster *c, const char *word, size_t *ret_node, size_t *ret_card, struct err *e)
+int queue_card_parse(const struct cluster *c, const char *word, size_t *ret_node, size_t *ret_card,
+	struct err *e)
 {
 	CLEANUP_FREE char *copy = xstrdup(word);
 	CLEANUP(buf_done) struct buf quoted = {0};
@@ -341,12 +333,32 @@ int queue_card_parse(
 	}
 	text_put_repr(&quoted, word, strnlen(word, 200));
 	if (!has_node)
-		return err_set(e, -EINVAL,
-			"%s is no NODE:GPU, as gpu1:0; `queue cards` lists them", buf_str(&quoted));
+		return err_set(e, -EINVAL, "%s is no NODE:GPU, as gpu1:0; `queue cards` lists them",
+			buf_str(&quoted));
 	if (!c->nodes[node].inv.n_cards)
 		return err_set(e, -ENOENT,
 			"no card of node %s is known yet; `queue tick` looks at the nodes",
-			c->nodes[node].row->name);
+			cluster_node_name(&c->nodes[node]));
 	return err_set(e, -ENOENT, "node %s has no such card as %s says; `queue cards` lists them",
-		c->nodes[node].row->name, buf_str(&quoted));
+		cluster_node_name(&c->nodes[node]), buf_str(&quoted));
+}
+
+json_t *queue_nodes_json(const struct cluster *c, const struct nodes_view *v)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < c->n_nodes; i++)
+		if (is_shown(v, &c->nodes[i]))
+			json_array_append_new(a, cluster_node_json(c, i, v->is_masked));
+	return a;
+}
+
+json_t *queue_nodes_ignored(const struct cluster *c)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < c->n_nodes; i++)
+		if (c->nodes[i].row && c->nodes[i].row->is_ignored)
+			json_array_append_new(a, json_string(cluster_node_name(&c->nodes[i])));
+	return a;
 }

@@ -19,11 +19,9 @@ void queue_nodes_put(const struct cluster *c, const struct nodes_view *v,
 json_t *queue_nodes_json(const struct cluster *c, const struct nodes_view *v);
 /* Names of nodes that were left out because they're ignored. */
 json_t *queue_nodes_ignored(const struct cluster *c);
-/* "0", "0:1" for an instance of card 0: what people type after NODE: */
-void queue_card_put(const struct inventory *v, size_t card, struct buf *out);
 /*
  * NODE:GPU as people type it; a node's name may hold colons itself. -EINVAL, -ENOENT with a sentence: no such node, no such
  * card, a node that was never looked at.
  */
-int queue_card_parse(
-	const struct cluster *c, const char *word, size_t *ret_node, size_t *ret_card, struct err *e);
+int queue_card_parse(const struct cluster *c, const char *word, size_t *ret_node, size_t *ret_card,
+	struct err *e);
