@@ -488,7 +488,7 @@ def test_a_config_that_cannot_be_read_is_an_error_not_an_empty_one(queue):
 
 
 def test_completion_offers_what_there_is(queue):
-    job = queue.submit("sleep 9", "--gpus", "0", "-n", "nap")
+    job = queue.submit("true", "--gpus", "0", "-n", "nap")
     queue.ask("queue", "tick")
     assert queue.ask("__complete", "--", "job", "show").out.startswith(f"{job}\t")
     assert queue.ask("__complete", "--", "queue", "drain").out == "local\tthis machine\n"
