@@ -37,6 +37,10 @@
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
  *                        store.after-commit                 it is durable, whoever asked doesn't know yet
+ *   store/open.c         store.before-upgrade           [e] an older or new file has all it needs, not durable; unit/test_store_open.c
+ *   store/nvidb_move.c   takeover.before-names          [e] the new file is whole, nothing is changed; unit/test_store_nvidb.c strikes
+ *                        takeover.before-rename         [e] the Python's has its other name, the first one is still its own
+ *                        takeover.after-rename              the place is taken, not yet durable
  *
  * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */

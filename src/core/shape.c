@@ -13,7 +13,6 @@
 
 #include <stdbool.h>
 #include <string.h>
-#include <strings.h>
 
 #define HASH_DIGITS 16
 #define NESTING_MAX 3 /* bash -c "bash -c '...'" */
@@ -44,27 +43,42 @@ struct piece {
 	size_t n;
 };
 
-static bool is_one_of(struct piece p, const char *const *words, size_t n)
+static char fold(char c)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (strlen(words[i]) == p.n && strncasecmp(p.s, words[i], p.n) == 0)
-			return true;
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* How many bytes of `word` p begins with, whatever the case; 0 unless it's all of them. */
+static size_t beginning(struct piece p, const char *word)
+{
+	size_t i = 0;
+
+	for (; word[i]; i++) {
+		if (i >= p.n || fold(p.s[i]) != fold(word[i]))
+			return 0;
 	}
-	return false;
+	return i;
 }
 
 static bool starts_with(struct piece p, const char *word)
 {
-	size_t n = strlen(word);
+	return beginning(p, word) != 0;
+}
 
-	return p.n >= n && strncasecmp(p.s, word, n) == 0;
+static bool is_one_of(struct piece p, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (p.n && beginning(p, words[i]) == p.n)
+			return true;
+	}
+	return false;
 }
 
 static bool ends_with(struct piece p, const char *word)
 {
 	size_t n = strlen(word);
 
-	return p.n >= n && strncasecmp(p.s + p.n - n, word, n) == 0;
+	return p.n >= n && starts_with((struct piece){p.s + p.n - n, n}, word);
 }
 
 static bool contains(struct piece p, const char *word)
@@ -203,7 +217,11 @@ static bool is_path(struct piece p)
 	static const char *const starts[] = {"/", "./", "../", "~", "$HOME", "${HOME}"};
 	size_t strokes = 0;
 
-	if (is_one_of(p, (const char *const[]){".", ".."}, 2) || contains(p, "://"))
+	if (is_one_of(p, (const char *const[]){".", ".."}, 2))
+		return true;
+	if (!has_char(p, '/') && !strchr("~$", *p.s))
+		return false;
+	if (contains(p, "://"))
 		return true;
 	for (size_t i = 0; i < ARRAY_LEN(starts); i++) {
 		if (starts_with(p, starts[i]))
@@ -236,9 +254,9 @@ static size_t counted_word(struct piece p)
 		"step", "epoch", "ckpt", "checkpoint", "version"};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-		size_t n = strlen(words[i]);
+		size_t n = beginning(p, words[i]);
 
-		if (!starts_with(p, words[i]))
+		if (!n)
 			continue;
 		if (n < p.n && strchr("-_", p.s[n]))
 			n++;
@@ -251,8 +269,13 @@ static size_t counted_word(struct piece p)
 /* As it is, but on one line. */
 static void put_piece(struct buf *b, struct piece p)
 {
-	for (size_t i = 0; i < p.n; i++)
-		buf_putc(b, is_blank(p.s[i]) ? ' ' : p.s[i]);
+	size_t at = b->len;
+
+	buf_put(b, p.s, p.n);
+	for (; at < b->len; at++) {
+		if (is_blank(b->data[at]))
+			b->data[at] = ' ';
+	}
 }
 
 /* Between two separators. */
@@ -278,7 +301,42 @@ static void put_atom(struct buf *b, struct piece p)
 	}
 }
 
-#define SEPARATORS "=,:;@()[]{}\"'|&<>!?*#"
+/* What parts atoms; and what ends a stretch of a word that can be taken as it is. */
+enum { SEPARATES = 1, BLANK = 2, STOPS_WORD = 4 };
+static const unsigned char kinds[256] = {
+	['='] = SEPARATES,
+	[','] = SEPARATES,
+	[':'] = SEPARATES,
+	['@'] = SEPARATES,
+	['['] = SEPARATES,
+	[']'] = SEPARATES,
+	['{'] = SEPARATES,
+	['}'] = SEPARATES,
+	['!'] = SEPARATES,
+	['?'] = SEPARATES,
+	['*'] = SEPARATES,
+	['#'] = SEPARATES,
+	[';'] = SEPARATES | STOPS_WORD,
+	['('] = SEPARATES | STOPS_WORD,
+	[')'] = SEPARATES | STOPS_WORD,
+	['|'] = SEPARATES | STOPS_WORD,
+	['&'] = SEPARATES | STOPS_WORD,
+	['<'] = SEPARATES | STOPS_WORD,
+	['>'] = SEPARATES | STOPS_WORD,
+	['"'] = SEPARATES | STOPS_WORD,
+	['\''] = SEPARATES | STOPS_WORD,
+	['\\'] = STOPS_WORD,
+	['\0'] = STOPS_WORD,
+	[' '] = BLANK | STOPS_WORD,
+	['\t'] = BLANK | STOPS_WORD,
+	['\r'] = BLANK | STOPS_WORD,
+	['\n'] = BLANK | STOPS_WORD,
+};
+
+static bool is_kind(char c, unsigned kind)
+{
+	return (kinds[(unsigned char)c] & kind) != 0;
+}
 
 /* Free text: blanks become one, everything between blanks and separators is looked at by itself. */
 static void put_pieces(struct buf *b, struct piece p)
@@ -286,7 +344,7 @@ static void put_pieces(struct buf *b, struct piece p)
 	while (p.n) {
 		size_t n = 0;
 
-		while (n < p.n && !is_blank(p.s[n]) && !(p.s[n] && strchr(SEPARATORS, p.s[n])))
+		while (n < p.n && !is_kind(p.s[n], BLANK | SEPARATES))
 			n++;
 		if (n) {
 			put_atom(b, (struct piece){p.s, n});
@@ -509,15 +567,22 @@ static void take_word(struct piece *p, struct buf *word)
 
 	for (; p->n; p->s++, p->n--) {
 		char c = *p->s;
+		size_t n = 0;
 
-		if (quote && c == quote) {
+		while (n < p->n && !is_kind(p->s[n], STOPS_WORD))
+			n++;
+		if (n) {
+			buf_put(word, p->s, n);
+			p->s += n - 1;
+			p->n -= n - 1;
+		} else if (quote && c == quote) {
 			quote = 0;
 		} else if (!quote && (c == '\'' || c == '"')) {
 			quote = c;
 		} else if (c == '\\' && quote != '\'' && p->n > 1) {
 			p->s++;
 			p->n--;
-			if (*p->s != '\n')
+			if (*p->s && *p->s != '\n')
 				buf_putc(word, *p->s);
 		} else if (!quote && (is_blank(c) || strchr(";|&<>()", c))) {
 			return;
@@ -604,28 +669,24 @@ static void put_command(struct buf *b, struct piece p, int depth)
 }
 
 /* Whole characters of the start, and a hash of everything. */
-static void put_bounded(struct buf *ret, const struct buf *whole)
+static void bound(struct buf *b)
 {
-	uint8_t digest[32];
 	char hex[HASH_DIGITS + 1];
+	uint8_t digest[32];
 	size_t n = SHAPE_MAX - HASH_DIGITS - 1;
 
-	sha256(whole->data, whole->len, digest);
+	sha256(b->data, b->len, digest);
 	hex_encode(digest, HASH_DIGITS / 2, hex);
-	while (n && ((unsigned char)whole->data[n] & 0xC0) == 0x80)
+	while (n && ((unsigned char)b->data[n] & 0xC0) == 0x80)
 		n--;
-	buf_put(ret, whole->data, n);
-	buf_printf(ret, "~%s", hex);
+	b->len = n;
+	buf_printf(b, "~%s", hex);
 }
 
 void shape_of(const char *command, size_t n, struct buf *ret)
 {
-	struct buf whole = {0};
-
-	put_command(&whole, (struct piece){command, n}, 0);
-	if (whole.len > SHAPE_MAX)
-		put_bounded(ret, &whole);
-	else
-		buf_puts(ret, buf_str(&whole));
-	buf_done(&whole);
+	buf_clear(ret);
+	put_command(ret, (struct piece){command, n}, 0);
+	if (ret->len > SHAPE_MAX)
+		bound(ret);
 }

@@ -105,8 +105,7 @@ static bool is_state(const struct store_node *r, const char *state)
 	return r && r->state && strcmp(r->state, state) == 0;
 }
 
-static void say(struct cluster_node *n, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+static void say(struct cluster_node *n, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct cluster_node *n, const char *fmt, ...)
 {
 	CLEANUP(buf_done) struct buf text = {0};
@@ -142,7 +141,8 @@ static void judge_node(struct cluster_node *n)
 		say(n, "not asked yet");
 }
 
-static void add_node(struct cluster *c, const struct queue_node *config, const struct store_node *row)
+static void add_node(
+	struct cluster *c, const struct queue_node *config, const struct store_node *row)
 {
 	struct cluster_node *n = &c->nodes[c->n_nodes++];
 	struct err e;
@@ -165,8 +165,7 @@ static void add_nodes(struct cluster *c)
 	for (size_t i = 0; i < n_config; i++)
 		add_node(c, &c->config->nodes[i], row_named(c, c->config->nodes[i].name));
 	for (size_t i = 0; i < c->rows.n; i++)
-		if (cluster_node_named(c, c->rows.v[i].name) < 0 &&
-			has_work(c, c->rows.v[i].name))
+		if (cluster_node_named(c, c->rows.v[i].name) < 0 && has_work(c, c->rows.v[i].name))
 			add_node(c, NULL, &c->rows.v[i]);
 }
 
@@ -529,7 +528,8 @@ static void index_learned(struct cluster_inner *in)
 		in->n_slots *= 2;
 	in->learned_slots = xcalloc(in->n_slots, sizeof(*in->learned_slots));
 	for (size_t i = 0; i < in->n_learned; i++) {
-		size_t at = hash_text(in->learned[i].shape, in->learned[i].gpus) & (in->n_slots - 1);
+		size_t at =
+			hash_text(in->learned[i].shape, in->learned[i].gpus) & (in->n_slots - 1);
 
 		while (in->learned_slots[at])
 			at = (at + 1) & (in->n_slots - 1);

@@ -102,11 +102,14 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 	int64_t held = own_held(r, i);
 
 	*ret = (struct plan_card){.index = card->index,
+		.gi = card->gi,
+		.ci = card->ci,
 		.numa = card->numa,
 		.nvlink_peers = card->nvlink_peers,
 		.was_seen = gpu_is_placeable(card)};
-	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) && value_is_present(total) &&
-			 value_is_present(used) && is_chosen(r, card->index);
+	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) &&
+			 value_is_present(total) && value_is_present(used) &&
+			 is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;
 	ret->room.promised_mib = r->sample.promised_mib[i];
 	ret->room.foreign_mib = budget_foreign(value_is_present(used) ? used.v : 0, held,

@@ -188,8 +188,8 @@ const char *run_gpus_text(
 	struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
 
 /* The same of a job's cards: MIG instances, known by their UUIDs, as "0:1". uuids: NULL or "" where none is known. */
-const char *run_cards_text(struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n,
-	const char *sep);
+const char *run_cards_text(
+	struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n, const char *sep);
 
 /* run_jobs.c: the file's lines and the journal's keys become run_jobs */
 int run_jobs_read_first(
