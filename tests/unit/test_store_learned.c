@@ -77,6 +77,8 @@ static void test_runs_of_one_shape(void **state)
 	struct store_learned l, *all;
 	size_t n;
 
+	run_to(b, "python bad.py", bad(JOB_CAUSE_EXIT_CODE, 9999));
+	assert_int_equal(store_learned(b->s, "python bad.py", 1, &l, &why), -ENOENT);
 	run_to(b, "python train.py --lr 1", good(3000, 100));
 	run_to(b, "python train.py --lr 2", good(5000, 300));
 	run_to(b, "python train.py --lr 3", good(4000, 200));
@@ -501,6 +503,13 @@ static void test_pages_of_several_states(void **state)
 	q.states = JOB_STATES_TERMINAL;
 	q.min_id = q.max_id = 0;
 	ids_are(b, &q, "2 6 8");
+	q.states = 1u << JOB_STATE_PENDING | 1u << JOB_STATE_COMPLETED;
+	q.limit = 1;
+	ids_are(b, &q, "7 +");
+	q.newest = false;
+	q.behind_id = 5;
+	ids_are(b, &q, "6 +");
+	q.behind_id = 0;
 	q.states = 1u << 30 | 1u << 31; /* none of ours */
 	ids_are(b, &q, "");
 }

@@ -212,6 +212,7 @@ static void check_news(struct bed *b)
 	OK(store_alerts(b->s, STORE_ALERTS_OPEN, 0, &alerts, &why));
 	assert_int_equal(alerts.n, 1);
 	assert_string_equal(alerts.v[0].title, "job 4 failed");
+	assert_true(alerts.v[0].notified_ms > 0);
 	store_alerts_done(&alerts);
 	OK(store_alerts(b->s, STORE_ALERTS_UNDELIVERED, 0, &alerts, &why));
 	assert_int_equal(alerts.n, 0); /* nobody is woken by last year's */
@@ -374,6 +375,7 @@ static void test_one_that_is_in_use_is_left_alone(void **state)
 {
 	struct bed *b = *state;
 	CLEANUP_FREE char *path = at(b, "py.db");
+	struct nvidb_source src;
 	struct store_imported c;
 	char name[32];
 	int in, status;
@@ -382,6 +384,7 @@ static void test_one_that_is_in_use_is_left_alone(void **state)
 	make_closed(path, ALL);
 	pid = hold_open(path, "SELECT count(*) FROM jobs", &in);
 	snprintf(name, sizeof(name), "process %d has ", (int)pid);
+	assert_int_equal(nvidb_open(path, &src, &why), -EBUSY);
 	assert_int_equal(import(b, path, &c), -EBUSY);
 	assert_non_null(strstr(why.text, name));
 	close(in);
