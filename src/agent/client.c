@@ -140,13 +140,16 @@ void client_send(struct client *c, json_t *msg)
 	json_decref(msg);
 }
 
-void client_push(struct client *c, json_t *msg)
+bool client_push(struct client *c, json_t *msg)
 {
-	if (unread(c) >= CLIENT_UNREAD_MAX)
-		c->has_lost_events = true;
-	else
+	bool has_room = unread(c) < CLIENT_UNREAD_MAX;
+
+	if (has_room)
 		put(c, msg);
+	else
+		c->has_lost_events = true;
 	json_decref(msg);
+	return has_room;
 }
 
 void client_put_sample(struct client *c, const struct buf *frame)

@@ -50,6 +50,7 @@ struct client {
 	size_t out_at; /* written so far */
 	struct buf sample; /* a whole frame that goes out when `out` is empty */
 	bool has_lost_events; /* told anew when it reads again */
+	uint64_t lost_after; /* of all attempts with a serial above this one */
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
@@ -77,8 +78,8 @@ bool client_write(struct client *c);
 
 /* An answer: takes the reference. */
 void client_send(struct client *c, json_t *msg);
-/* A hint: dropped when too much is unread, and then has_lost_events. Takes the reference. */
-void client_push(struct client *c, json_t *msg);
+/* A hint: dropped (false) when too much is unread, and then has_lost_events. Takes the reference. */
+bool client_push(struct client *c, json_t *msg);
 /* A sample's whole frame: replaces one that hasn't begun to go out. */
 void client_put_sample(struct client *c, const struct buf *frame);
 /* A piece of a stream, at most WIRE_BULK_MAX bytes; only while client_takes_bulk. */

@@ -13,6 +13,7 @@
 #define WAIT_MS 60000
 #define PERIOD_MIN_S 1.0
 #define LINE_MAX 200
+#define EXIT_INTERRUPTED 130
 
 struct tick_command_options {
 	struct queue_options q;
@@ -197,7 +198,10 @@ static int tick_exec(const struct program *p, void *opts, int argc, char **argv,
 	(void)argc, (void)argv;
 	if (r < 0)
 		return r;
-	return o->watch_s > 0 ? watch(&q, o->watch_s, e) : one_pass(&q, e);
+	if (o->watch_s > 0)
+		return watch(&q, o->watch_s, e);
+	r = one_pass(&q, e);
+	return r == -EINTR ? EXIT_INTERRUPTED : r;
 }
 
 static const struct option_spec specs[] = {

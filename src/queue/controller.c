@@ -44,8 +44,10 @@ int pass_keep(struct pass *p, struct err *e)
 	int64_t now_ms = clock_boot_ms();
 	int r;
 
+	/* A signal that came while nobody looked counts as well. */
+	event_base_loop(p->base, EVLOOP_NONBLOCK);
 	if (p->signal_no)
-		return err_set(e, -EINTR, "stopped by signal %d", p->signal_no);
+		return err_set(e, -EINTR, "the pass was stopped by signal %d", p->signal_no);
 	if (now_ms - p->renewed_ms < p->ttl_ms / 3)
 		return 0;
 	r = store_lease_renew(p->store, &p->lease, p->ttl_ms, e);
@@ -149,6 +151,8 @@ static int run_phases(struct pass *p, struct err *e)
 	exchange_stops(p);
 	r = launch_all(p, e);
 	if (!r)
+		r = pass_keep(p, e);
+	if (!r)
 		r = retention_apply(p, e);
 	links_flush(p);
 	return r;
@@ -233,7 +237,8 @@ static void pass_done(struct pass *p)
 	free_loop(p);
 }
 
-static int set_last_tick(struct pass *p, struct err *e)
+/* It came to its end: when, and which one it was. */
+static int tell_end(struct pass *p, int64_t number, struct err *e)
 {
 	CLEANUP_FREE char *text = xasprintf("%" PRId64, clock_wall_ms());
 	int r = pass_begin(p, e);
@@ -241,6 +246,8 @@ static int set_last_tick(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	r = store_meta_set(p->store, LAST_TICK, text, e);
+	if (r >= 0)
+		r = store_pass_done(p->store, &p->lease, number, e);
 	if (r < 0) {
 		store_abort(p->store);
 		return r;
@@ -267,9 +274,7 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 	if (!r)
 		r = run_phases(&p, e);
 	if (!r)
-		r = set_last_tick(&p, e);
-	if (!r)
-		r = store_pass_done(s, lease, number, e);
+		r = tell_end(&p, number, e);
 	if (!r) {
 		sum->ran = true;
 		count_nodes(&p);
@@ -404,7 +409,8 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 	*ret = (struct tick_summary){0};
 	if (store_is_elsewheres(s))
 		return err_set(e, -EROFS,
-			"the queue's database belongs to another machine: it's only read here. `gpustow queue adopt` takes it over");
+			"the queue's database %s belongs to another machine: here it's only read, and nothing is started; give commands there",
+			store_path(s));
 	if (!o->is_forced && is_too_soon(s, &c->settings)) {
 		ret->skipped = "rate_limited";
 		return 0;

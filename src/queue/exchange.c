@@ -16,6 +16,7 @@
 #define SAMPLE_ID 2
 #define HEARTBEAT_MS 60000 /* what hasn't changed is written no more often */
 #define MEM_STEP_MIB 64 /* a change of less waits for the heartbeat */
+#define STOP_NEWS_MS 5000 /* a cancel so young is waited for */
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -116,11 +117,29 @@ static void look_whether_all_is_here(struct pass_node *n)
 	n->pass->answered_ms = clock_boot_ms();
 }
 
+#define CLAIM_KEY_LEN 48
+static void claim_key(int64_t job, int64_t attempt, char ret[CLAIM_KEY_LEN])
+{
+	snprintf(ret, CLAIM_KEY_LEN, "%" PRId64 ".%" PRId64, job, attempt);
+}
+
 static void on_observed(struct pass_node *n, const json_t *msg)
 {
+	json_t *claim;
+	size_t i;
+
 	if (json_integer_value(json_object_get(msg, "id")) != OBSERVE_ID)
 		return;
-	json_array_extend(n->claims, json_object_get(msg, "claims"));
+	json_array_foreach(json_object_get(msg, "claims"), i, claim)
+	{
+		char key[CLAIM_KEY_LEN];
+		int64_t job, attempt;
+
+		if (!name_in(claim, &job, &attempt))
+			continue;
+		claim_key(job, attempt, key);
+		json_object_set(n->claims, key, claim);
+	}
 	/* Absence means something only once all of the answer is here. */
 	n->is_observed = !json_is_true(json_object_get(msg, "more"));
 	look_whether_all_is_here(n);
@@ -237,14 +256,10 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 
 static const json_t *claim_of(const struct pass_node *n, int64_t job, int64_t attempt)
 {
-	const json_t *c;
-	size_t i;
+	char key[CLAIM_KEY_LEN];
 
-	json_array_foreach(n->claims, i, c)
-		if (json_integer_value(json_object_get(c, "job")) == job &&
-			json_integer_value(json_object_get(c, "attempt")) == attempt)
-			return c;
-	return NULL;
+	claim_key(job, attempt, key);
+	return json_object_get(n->claims, key);
 }
 
 /* Nothing of that name there. Silence concludes nothing; that a root or a boot is another one does. */
@@ -366,11 +381,20 @@ static void reap(struct pass_node *n, const struct store_attempt *a)
 	note->msg = claim ? json_incref((json_t *)(uintptr_t)claim) : NULL;
 }
 
+static int by_id(const void *key, const void *job)
+{
+	int64_t id = *(const int64_t *)key, other = ((const struct job *)job)->id;
+
+	return id < other ? -1 : id > other;
+}
+
 static bool is_in_flight(const struct pass *p, int64_t job, int64_t attempt)
 {
-	for (size_t i = 0; i < p->live.n; i++)
-		if (p->live.v[i].id == job && p->live.v[i].attempt == attempt)
-			return true;
+	const struct job *j =
+		p->live.n ? bsearch(&job, p->live.v, p->live.n, sizeof(*p->live.v), by_id) : NULL;
+
+	if (j && j->attempt == attempt)
+		return true;
 	for (size_t i = 0; i < p->reaps.n; i++)
 		if (p->reaps.v[i].job == job && p->reaps.v[i].attempt == attempt)
 			return true;
@@ -380,10 +404,10 @@ static bool is_in_flight(const struct pass *p, int64_t job, int64_t attempt)
 /* Claims that this record has no open attempt for: settled and not yet acked, or of another course of time. */
 static void take_strays(struct pass_node *n)
 {
-	const json_t *c;
-	size_t i;
+	const char *key;
+	json_t *c;
 
-	json_array_foreach(n->claims, i, c)
+	json_object_foreach(n->claims, key, c)
 	{
 		int64_t job, attempt;
 
@@ -436,6 +460,7 @@ void exchange_stops(struct pass *p)
 			continue;
 		send_stop(n, j->id, j->attempt,
 			j->grace_ms >= 0 ? j->grace_ms : p->config->settings.kill_grace_ms);
-		p->n_stops++;
+		/* One that takes its time is looked at again by the next pass. */
+		p->n_stops += p->now_ms - j->cancel_ms < STOP_NEWS_MS;
 	}
 }

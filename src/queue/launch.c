@@ -116,7 +116,19 @@ static int bind_one(struct pass *p, struct cluster *c, const struct cluster_plan
 	return r == -EPERM ? 0 : r;
 }
 
-static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e)
+/* For whom a place is kept: the next pass goes on from there. Written when it's another one than before. */
+static bool is_guard_news(struct pass *p, const char *guard)
+{
+	CLEANUP_FREE char *before = NULL;
+	struct err e;
+
+	if (store_meta_get(p->store, CLUSTER_GUARD_KEY, &before, &e) < 0)
+		return guard != NULL;
+	return !guard || strcmp(before, guard) != 0;
+}
+
+static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan *plan,
+	const char *guard, struct err *e)
 {
 	size_t first = p->n_flights;
 	int r = pass_begin(p, e);
@@ -126,6 +138,8 @@ static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan
 	for (size_t i = 0; r >= 0 && i < plan->n && p->n_flights - first < BINDS_MAX; i++)
 		if (plan->decisions[i].what == PLAN_START)
 			r = bind_one(p, c, plan, i, e);
+	if (r >= 0)
+		r = store_meta_set(p->store, CLUSTER_GUARD_KEY, guard, e);
 	if (r < 0) {
 		store_abort(p->store);
 		return r;
@@ -267,6 +281,7 @@ static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
 	CLEANUP(cluster_done) struct cluster c = {0};
 	CLEANUP(cluster_plan_done) struct cluster_plan plan = {0};
 	CLEANUP_FREE bool *fresh = NULL;
+	CLEANUP_FREE char *guard = NULL;
 	size_t first_note = p->n_notes;
 	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
 
@@ -276,10 +291,11 @@ static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
 	cluster_plan(&c, fresh, &plan);
 	if (!round)
 		r = never_apply(p, &c, &plan, e);
-	if (r < 0 || !count_starts(&plan))
+	guard = cluster_guard_text(&c, &plan);
+	if (r < 0 || (!count_starts(&plan) && !is_guard_news(p, guard)))
 		return r;
 	fault_point("queue.before-bind");
-	r = bind_all(p, &c, &plan, e);
+	r = bind_all(p, &c, &plan, guard, e);
 	if (!r)
 		r = send_bound(p, e);
 	*ret_again = was_refused(p, first_note);

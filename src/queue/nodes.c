@@ -81,7 +81,7 @@ void nodes_take_samples(struct pass *p)
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 
-		if (n->contact == CONTACT_ANSWERED)
+		if (n->has_sample)
 			inventory_take(&n->sample, &n->known, store_queue(p->store),
 				n->clock_offset_ms, &n->inventory);
 	}
@@ -185,6 +185,14 @@ static void set_answer(const struct pass_node *n, struct store_node *row)
 	row->failed_since_ms = row->n_failures = row->next_try_ms = 0;
 }
 
+/* It answers, if only people: no failure, but the agent isn't tried again with each pass. */
+static void set_text(const struct pass_node *n, struct store_node *row)
+{
+	row->last_seen_ms = n->pass->now_ms;
+	row->failed_since_ms = row->n_failures = 0;
+	row->next_try_ms = n->pass->now_ms + BACKOFF_MAX_MS;
+}
+
 static void set_config(const struct pass_node *n, struct store_node *row)
 {
 	const struct host_config *h = n->config ? n->config->host : NULL;
@@ -245,6 +253,10 @@ static int put_node(struct pass_node *n, struct err *e)
 	if (n->contact == CONTACT_ANSWERED && !n->refused) {
 		set_answer(n, &row);
 		row.inventory = inventory = inventory_encode(&n->inventory);
+	} else if (!strcmp(state, NODE_TEXT)) {
+		set_text(n, &row);
+		if (n->has_sample)
+			row.inventory = inventory = inventory_encode(&n->inventory);
 	} else {
 		set_failure(n, &row);
 	}

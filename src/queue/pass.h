@@ -54,10 +54,12 @@ struct pass_node {
 	struct link_hello hello; /* root_id "" before the first */
 	int64_t clock_offset_ms; /* its wall clock less ours */
 	unsigned n_downs;
+	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
+	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
-	bool has_no_agent;
-	json_t *claims; /* what `observe` brought */
+	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
+	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
 	bool is_observed, has_sample;
 	struct sample sample;
 	struct inventory known, inventory; /* before the pass, and from its sample */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define NOTES_MAX 500 /* of one transaction */
+#define SPENT_MAX 100 /* attempts that a record lacks, of one job */
 
 static struct pass_node *node_of(struct pass *p, const struct note *n)
 {
@@ -255,6 +256,33 @@ static int find_attempt(struct pass *p, const struct note *n, bool *ret_is_known
 	return r < 0 ? r : 0;
 }
 
+/*
+ * The record takes over what the node knows: attempts up to that one are spent, so that the next has a number of its own. For
+ * the job it's as if they had been tried; it's held right after.
+ */
+static int spend_numbers(struct pass *p, const struct note *n, const struct job *j, struct err *e)
+{
+	static const struct store_end end = {.step = JOB_STEP_RETRY, .cause = JOB_CAUSE_LAUNCH_FAILED,
+		.elapsed_ms = -1, .vram_mib = -1, .peak_mib = -1,
+		.error = "an attempt of that number is known to the node and not to this database"};
+	const struct pass_node *node = node_of(p, n);
+	const char *token = text_in(n->msg, "token");
+	struct job_bind bind = {.node = (char *)(uintptr_t)(node ? node->name : "?")};
+	int r = 0;
+
+	if (!token || !id_is_valid(token) || n->attempt - j->attempt > SPENT_MAX)
+		return 0;
+	memcpy(bind.token, token, ID_LEN);
+	for (int64_t a = j->attempt; r >= 0 && a < n->attempt; a++) {
+		int64_t number;
+
+		r = store_bind(p->store, j->id, &bind, &number, e);
+		if (r >= 0)
+			r = store_settle(p->store, j->id, number, &end, e);
+	}
+	return r;
+}
+
 static int take_stray(struct pass *p, struct note *n, struct err *e)
 {
 	const char *state = text_in(n->msg, "state");
@@ -272,8 +300,11 @@ static int take_stray(struct pass *p, struct note *n, struct err *e)
 	/* Bound meanwhile, by somebody's last breath: the next pass asks for it. */
 	if (j.is_bound && j.attempt == n->attempt)
 		return 0;
-	if (j.id && !is_known && j.state == JOB_STATE_PENDING && !j.is_bound && !job_is_held(&j))
-		r = hold_for_stray(p, n->job, node ? node->name : "a node", n->attempt, e);
+	if (j.id && !is_known && j.state == JOB_STATE_PENDING && !j.is_bound && !job_is_held(&j)) {
+		r = spend_numbers(p, n, &j, e);
+		if (r >= 0)
+			r = hold_for_stray(p, n->job, node ? node->name : "a node", n->attempt, e);
+	}
 	if (r >= 0 && has_ended)
 		add_ack(p, n);
 	else if (r >= 0 && !has_ended)

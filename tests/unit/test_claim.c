@@ -166,6 +166,56 @@ static void test_spec_round_trip(void **state)
 	fixture_done(&f);
 }
 
+/* What a job of the queue has besides; and a spec of before, which has none of it. */
+static void test_spec_of_a_queue_job(void **state)
+{
+	static const char *const new_keys[] = {
+		"dir", "error_output", "login", "lead_signal", "lead_ms", "oom_kills"};
+	struct fixture f;
+	struct claim_spec s, back = {0};
+	fixture_init(&f);
+	spec_init(&f, 7, "true", &s);
+	json_t *o = claim_spec_encode(&s);
+	for (size_t i = 0; i < ARRAY_LEN(new_keys); i++)
+		assert_null(json_object_get(o, new_keys[i]));
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	assert_null(back.dir);
+	assert_int_equal(back.lead_signal, 0);
+	claim_spec_done(&back);
+	json_decref(o);
+
+	s.dir = xstrdup("/d");
+	s.error_output = xstrdup("/d/stderr.log");
+	s.login = true;
+	s.lead_signal = 10;
+	s.lead_ms = 120000;
+	s.oom_kills = 4;
+	s.body = xstrdup("not for the claim");
+	o = claim_spec_encode(&s);
+	assert_null(json_object_get(o, "body"));
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	json_t *again = claim_spec_encode(&back);
+	assert_true(json_equal(o, again));
+	assert_string_equal(back.dir, "/d");
+	assert_string_equal(back.error_output, "/d/stderr.log");
+	assert_true(back.login);
+	assert_int_equal(back.lead_signal, 10);
+	assert_int_equal(back.lead_ms, 120000);
+	assert_int_equal(back.oom_kills, 4);
+	claim_spec_done(&back);
+	/* With a directory and nothing else of these. */
+	for (size_t i = 1; i < ARRAY_LEN(new_keys); i++)
+		json_object_del(o, new_keys[i]);
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	assert_int_equal(back.oom_kills, -1);
+	assert_null(back.error_output);
+	json_decref(o);
+	json_decref(again);
+	claim_spec_done(&s);
+	claim_spec_done(&back);
+	fixture_done(&f);
+}
+
 static void test_spec_refuses(void **state)
 {
 	static const struct {
@@ -200,6 +250,8 @@ static void test_spec_refuses(void **state)
 		{"policy", "{\"margin_mib\": -1}"},
 		{"boot_id", "\"a b\""},
 		{"boot_id", "7"},
+		{"dir", "\"jobs/7.1\""},
+		{"dir", "7"},
 		{"cards", "{}"},
 		{"cards", "[{\"uuid\": \"\", \"declared_mib\": 1}]"},
 		{"cards", "[{\"uuid\": \"GPU-1\", \"declared_mib\": -2}]"},
@@ -892,6 +944,14 @@ static void test_spares(void **state)
 	retire(&f, &s, 0);
 	assert_int_equal(count_names(&f, "new"), 0);
 
+	/* Nor does a text that was staged for one come to another. */
+	s.name.job = 3;
+	must_claim(&f, &s);
+	CLEANUP_CLOSE int with_body = claim_open(&f.root, &s.name);
+	close(openat(with_body, "body", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	retire(&f, &s, 0);
+	assert_int_equal(count_names(&f, "new"), 0);
+
 	/* No more than a few are kept, and if they vanish that's no harm. */
 	for (uint64_t i = 10; i < 110; i++) {
 		s.name.job = i;
@@ -1189,6 +1249,7 @@ static int run_all(void)
 		cmocka_unit_test(test_root_path),
 		cmocka_unit_test(test_socket_names),
 		cmocka_unit_test(test_spec_round_trip),
+		cmocka_unit_test(test_spec_of_a_queue_job),
 		cmocka_unit_test(test_spec_refuses),
 		cmocka_unit_test(test_later_variable_wins),
 		cmocka_unit_test(test_slots),

@@ -88,7 +88,7 @@ static void limits_of_version_2(void **state)
 
 	put("/proc/meminfo", MEMINFO);
 	put("/proc/self/cgroup", "0::/user.slice/user-7.slice/x.scope\n");
-	put("/sys/fs/cgroup/user.slice/cpu.max", "max 100000\n");
+	put("/sys/fs/cgroup/user.slice/cpu.max", "400000 100000\n");
 	put("/sys/fs/cgroup/user.slice/memory.max", "max\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/cpu.max", "150000 100000\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/memory.max", "2147483648\n");
