@@ -165,7 +165,8 @@ const struct command cmd_job_ls = {
 	.args = "[ID|RANGE...]",
 	.summary = "list jobs",
 	.about =
-		"All jobs, oldest first. JSON is complete; the table shows at most the newest 1000 unless -n says more.",
+		"All jobs, oldest first. JSON is complete; the table shows at most the newest 1000 unless\n"
+		"-n says more.",
 	.examples = "$ gpustow job ls --active\n"
 		    "$ gpustow job ls --state failed --tag sweep --json",
 	.options = options,

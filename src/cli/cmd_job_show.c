@@ -471,8 +471,9 @@ const struct command cmd_job_why = {
 	.args = "ID",
 	.summary = "why a job doesn't run, in words and numbers",
 	.about =
-		"What it waits for, by the last look at the nodes: memory, with the best card's figures; another job; a\n"
-		"node; a person. For one that ended it's the cause and what to do about it.",
+		"What it waits for, by the last look at the nodes: memory, with the best card's figures;\n"
+		"another job; a node; a person. For one that ended it's the cause and what to do about\n"
+		"it.",
 	.examples = "$ gpustow job why 12",
 	.options = why_specs,
 	.options_size = sizeof(struct show_options),

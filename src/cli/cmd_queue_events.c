@@ -191,8 +191,9 @@ const struct command cmd_queue_events = {
 	.args = "",
 	.summary = "what happened to jobs and nodes",
 	.about =
-		"The newest ones, oldest first. With --since the oldest behind that number: take last_id of the answer\n"
-		"as the next --since, and nothing is missed. has_gap says that some behind it were too old to be kept.",
+		"The newest ones, oldest first. With --since the oldest behind that number: take last_id\n"
+		"of the answer as the next --since, and nothing is missed. has_gap says that some behind\n"
+		"it were too old to be kept.",
 	.examples = "$ gpustow queue events -n 20\n"
 		    "$ gpustow queue events --since 120 --json",
 	.options = options,

@@ -348,8 +348,9 @@ const struct command cmd_queue_status = {
 	.args = "",
 	.summary = "the whole queue: alerts, nodes, jobs",
 	.about =
-		"Alerts that are open, the nodes with their cards, the jobs that run and wait, and the ten that ended last.\n"
-		"JSON has every job that waits or runs; the tables show what fits, and say what they leave out.",
+		"Alerts that are open, the nodes with their cards, the jobs that run and wait, and the\n"
+		"ten that ended last. JSON has every job that waits or runs; the tables show what fits,\n"
+		"and say what they leave out.",
 	.examples = "$ gpustow queue status\n$ gpustow queue status --no-tick --json",
 	.options = options,
 	.options_size = sizeof(struct status_options),

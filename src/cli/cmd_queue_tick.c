@@ -222,8 +222,9 @@ const struct command cmd_queue_tick = {
 	.args = "",
 	.summary = "look at the nodes, settle what ended, start what fits",
 	.about =
-		"All nodes are asked at once; one that's down costs the others nothing. If another pass is running, this waits\n"
-		"for one that began after the call. With --watch and --json each pass is a document of its own.",
+		"All nodes are asked at once; one that's down costs the others nothing. If another pass\n"
+		"is running, this waits for one that began after the call. With --watch and --json each\n"
+		"pass is a document of its own.",
 	.examples = "$ gpustow queue tick\n$ gpustow queue tick --watch 5",
 	.options = specs,
 	.options_size = sizeof(struct tick_command_options),
