@@ -122,6 +122,19 @@ def test_status_of_a_running_queue(queue):
     queue.ask("job", "cancel", str(job))
 
 
+def test_cards_that_gpus_leaves_out_are_masked_in_status_only(queue):
+    queue.ask("queue", "tick")
+    # What is known of this machine, as if it were another one's.
+    with sqlite3.connect(queue.db) as d:
+        d.execute("UPDATE nodes SET name = 'n1'")
+    (queue.home / "queue.yml").write_text("servers:\n  - hostname: n1.invalid\n    nickname: n1\n    gpus: [1]\n")
+    assert [g["index"] for g in queue.json("queue", "status", "--no-tick")["nodes"][0]["gpus"]] == [1]
+    cards = queue.json("queue", "nodes", "--no-tick")["nodes"][0]["gpus"]
+    assert [(g["index"], g["allowed"]) for g in cards] == [(0, False), (1, True)]
+    assert len(re.findall("Simulated GPU", queue.ask("queue", "status", "--no-tick").out)) == 1
+    assert "not in gpus:" in queue.ask("queue", "nodes", "--no-tick").out
+
+
 # ---- events ----
 
 def test_events_are_paged_without_gaps(queue):
