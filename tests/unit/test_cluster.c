@@ -1110,7 +1110,7 @@ static void test_find_node_and_leftover_nodes(void **state)
 	assert_int_equal(at, 0);
 	OK(cluster_find_node(&v.c, "beta", &at, &why));
 	assert_int_equal(at, 2);
-	OK(cluster_find_node(&v.c, "bet", &at, &why) == -EEXIST ? 0 : -1);
+	assert_int_equal(cluster_find_node(&v.c, "bet", &at, &why), -EEXIST);
 	OK(cluster_find_node(&v.c, "gone", &at, &why));
 	assert_int_equal(at, 3);
 	assert_int_equal(cluster_find_node(&v.c, "lph", &at, &why), -EEXIST);
