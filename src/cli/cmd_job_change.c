@@ -2,6 +2,7 @@
  * `job cancel`, `job release`, `job requeue`: one transaction over all the jobs named, then a pass. Each job has its own result:
  * one that can't be changed keeps none of the others from being.
  */
+#include "cli/queue_candidates.h"
 #include "cli/job_select.h"
 
 #include "base/alloc.h"
@@ -316,14 +317,17 @@ const struct command cmd_job_cancel = {
 	.args = "[ID|RANGE...]",
 	.summary = "end jobs that run, and take back those that wait",
 	.about =
-		"A job that waits is cancelled at once. One that runs is told to end: SIGTERM, then SIGKILL after its grace;\n"
-		"until its node has said so it isn't cancelled but asked to be. A node that's away is told when it\n"
-		"comes back. Jobs that need a cancelled one to complete are held, not cancelled.",
+		"A job that waits is cancelled at once. One that runs is told to end: SIGTERM, then\n"
+		"SIGKILL after its grace; until its node has said so it isn't cancelled but asked to be.\n"
+		"A node that's away is told when it comes back. Jobs that need a cancelled one to\n"
+		"complete are held, not cancelled.",
 	.examples =
 		"$ gpustow job cancel 12 15-19\n$ gpustow job cancel --tag sweep --state pending",
 	.options = cancel_specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = cancel_exec,
 };
@@ -332,11 +336,14 @@ const struct command cmd_job_release = {
 	.args = "[ID|RANGE...]",
 	.summary = "let held jobs go on without what failed",
 	.about =
-		"What can't be met any more of a held job's prerequisites is dropped, of both kinds, and the hold with it.",
+		"What can't be met any more of a held job's prerequisites is dropped, of both kinds, and\n"
+		"the hold with it.",
 	.examples = "$ gpustow job release 14",
 	.options = specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = release_exec,
 };
@@ -345,12 +352,14 @@ const struct command cmd_job_requeue = {
 	.args = "[ID|RANGE...]",
 	.summary = "run jobs again that have ended",
 	.about =
-		"A clean new attempt under the same number: result, error and count of attempts start anew; name, notes,\n"
-		"priority and history stay.",
+		"A clean new attempt under the same number: result, error and count of attempts start\n"
+		"anew; name, notes, priority and history stay.",
 	.examples = "$ gpustow job requeue --state failed --tag sweep",
 	.options = specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = requeue_exec,
 };

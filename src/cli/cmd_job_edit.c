@@ -1,4 +1,5 @@
 /* `job edit` and `job priority`: what may be changed of a job that hasn't ended. */
+#include "cli/queue_candidates.h"
 #include "cli/queue_common.h"
 
 #include "base/alloc.h"
@@ -315,12 +316,15 @@ const struct command cmd_job_edit = {
 	.args = "ID",
 	.summary = "change what a job waits for, or its memory",
 	.about =
-		"Place, note and submitter stay. Any change of what it waits for clears a hold; circles are refused.",
+		"Place, note and submitter stay. Any change of what it waits for clears a hold; circles\n"
+		"are refused.",
 	.examples = "$ gpustow job edit 14 --drop-after 12\n$ gpustow job edit 14 --vram 12G",
 	.options = edit_specs,
 	.options_size = sizeof(struct edit_options),
 	.min_args = 1,
 	.max_args = 1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = edit_exec,
 };
@@ -329,12 +333,15 @@ const struct command cmd_job_priority = {
 	.args = "ID [VALUE]",
 	.summary = "show or change a job's priority",
 	.about =
-		"A bare number sets it, +N and -N step (behind --: `job priority 14 -- -5`); without one it's shown.",
+		"A bare number sets it, +N and -N step (behind --: `job priority 14 -- -5`); without one\n"
+		"it's shown.",
 	.examples = "$ gpustow job priority 14 +10\n$ gpustow job priority 14 --up 2",
 	.options = priority_specs,
 	.options_size = sizeof(struct priority_options),
 	.min_args = 1,
 	.max_args = 2,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = priority_exec,
 };

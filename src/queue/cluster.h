@@ -86,6 +86,8 @@ struct cluster_plan {
  * no card the job may use could hold is none: the job gets a wholly idle card, as one of which nothing is known.
  */
 #define LEARNED_SURE 3
+/* By that rule, whatever cards there are; UNDECLARED: nothing is known. */
+int64_t cluster_learned_mib(const struct store_learned *l);
 /* fresh[i]: node i answered in this pass with a sample, so jobs may start there; NULL: every usable node counts as fresh. */
 void cluster_plan(struct cluster *c, const bool *fresh, struct cluster_plan *ret);
 void cluster_plan_done(struct cluster_plan *p);

@@ -205,7 +205,7 @@ static int64_t part_on_top(int64_t mib, int64_t percent)
 	return mib + (top > LEARNED_MIN_ON_TOP_MIB ? top : LEARNED_MIN_ON_TOP_MIB);
 }
 
-static int64_t learned_mib(const struct store_learned *l)
+int64_t cluster_learned_mib(const struct store_learned *l)
 {
 	int64_t need;
 
@@ -236,7 +236,7 @@ int64_t wish_need_mib(const struct cluster *c, const struct wish *w, const struc
 		return c->config->settings.default_vram_mib;
 	}
 	l = cluster_learned(c, j);
-	need = l ? learned_mib(l) : UNDECLARED;
+	need = l ? cluster_learned_mib(l) : UNDECLARED;
 	/* What an earlier attempt was raised to isn't taken back. */
 	if (is_guess && j->vram_mib > need)
 		need = j->vram_mib;
