@@ -5,7 +5,9 @@
 #include "queue/pass.h"
 
 #include "base/alloc.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "core/wire.h"
 
 #include <inttypes.h>
@@ -17,6 +19,8 @@
 #define HEARTBEAT_MS 60000 /* what hasn't changed is written no more often */
 #define MEM_STEP_MIB 64 /* a change of less waits for the heartbeat */
 #define STOP_NEWS_MS 5000 /* a cancel so young is waited for */
+#define WORDS_MAX 500 /* bytes of a node's own words */
+#define DIR_MAX 4096
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -182,6 +186,8 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 
 	if (!f)
 		return;
+	if (dir && strlen(dir) > DIR_MAX)
+		dir = NULL;
 	if (f->state == FLIGHT_SENT)
 		f->state = FLIGHT_CLAIMED;
 	if (dir) {
@@ -209,11 +215,15 @@ static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_
 
 static void on_refused(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
+	CLEANUP(buf_done) struct buf b = {0};
+	const char *why = text_in(msg, "text", "no reason was given");
+
 	if (!over(n->pass, job, attempt))
 		return;
 	n->has_refused = true;
-	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text = xasprintf(
-		"%s refused it: %s", n->name, text_in(msg, "text", "no reason was given"));
+	buf_printf(&b, "%s refused it: ", n->name);
+	text_put_clean(&b, why, strnlen(why, WORDS_MAX));
+	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text = buf_take(&b);
 }
 
 static void on_conflict(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -249,7 +259,7 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 	} else if (!strcmp(op, "sample")) {
 		on_sample(n, msg);
 	} else if (!strcmp(op, "error")) {
-		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %s",
+		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
 	} else if (name_in(msg, &job, &attempt)) {
 		for (size_t i = 0; i < sizeof(of_attempts) / sizeof(*of_attempts); i++)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define NOTES_MAX 500 /* of one transaction */
+#define DIR_MAX 4096
 #define SPENT_MAX 100 /* attempts that a record lacks, of one job */
 
 static struct pass_node *node_of(struct pass *p, const struct note *n)
@@ -64,11 +65,12 @@ static int note_start(struct pass *p, const struct note *n, const struct job *j,
 	struct pass_node *node = node_of(p, n);
 	const struct flight *f = flight_of(p, n->job, n->attempt);
 	const char *dir = text_in(n->msg, "dir");
+	bool has_dir = dir && strlen(dir) <= DIR_MAX;
 	struct store_started st = {.pid = pid,
 		.start_ticks = ticks,
-		.run_dir = dir ? dir
-			   : f ? f->dir
-			       : NULL};
+		.run_dir = has_dir ? dir
+			   : f	   ? f->dir
+				   : NULL};
 	int r;
 
 	if (wall_ms)

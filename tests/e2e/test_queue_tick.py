@@ -222,7 +222,41 @@ def test_card_that_fails_different_commands_is_taken_out(world, queue):
     assert queue.job(both)["state"] == "pending"  # one card is left
 
 
+def test_drained_node_gets_nothing_and_keeps_what_runs(world, queue):
+    runs = queue.submit(wait_for("go"))
+    queue.tick_until(lambda: queue.job(runs)["state"] == "running")
+    queue.hand("drain", "local", "on")
+    waits = queue.submit("true")
+    queue.tick()
+    assert queue.job(waits)["state"] == "pending"
+    (world.dir / "go").touch()
+    queue.ends(runs)
+    assert queue.job(waits)["state"] == "pending"
+    queue.hand("drain", "local", "off")
+    queue.ends(waits)
+
+
+def test_ignored_node_is_not_asked(world, queue):
+    queue.tick()
+    queue.hand("ignore", "local", "on")
+    for pid in world.agents():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not world.agents())
+    t = queue.tick()
+    assert (t["nodes_up"], t["nodes_down"], t["nodes_ignored"]) == (0, 0, 1) and t["errors"] == []
+    assert world.agents() == []
+
+
 # --- several at once ---
+
+def test_watch_goes_on_until_it_is_told(world, queue):
+    job = queue.submit("true")
+    w = world.spawn(*world_tick(), "--watch", "1")
+    w.sees(r'"ran": true', count=3)
+    w.kill(signal.SIGINT).wait(0)
+    assert queue.job(job)["state"] == "completed"
+
+
 
 def test_ticks_at_once_start_each_job_once(world, queue):
     jobs = [queue.submit(note(f"job{i}"), gpus=1, vram_mib=100) for i in range(6)]
