@@ -47,6 +47,20 @@ int claim_open(const struct root *r, const struct attempt_name *n)
 	return fd < 0 ? -errno : fd;
 }
 
+static bool is_same_file(int fd, int dirfd, const char *path)
+{
+	struct sys_stat a, b;
+	return sys_fstat(fd, &a) == 0 && sys_stat_at(dirfd, path, AT_SYMLINK_NOFOLLOW, &b) == 0 &&
+	       a.dev == b.dev && a.ino == b.ino;
+}
+
+bool claim_is_at(const struct root *r, const struct attempt_name *n, int claim_fd)
+{
+	char path[CLAIM_PATH_LEN];
+	claim_path(n, path);
+	return is_same_file(claim_fd, r->fd, path);
+}
+
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e)
 {
 	CLEANUP(buf_done) struct buf b = {0};
@@ -90,13 +104,6 @@ static int find_existing(
 		return code;
 	*ret = compare_token(found.token, s);
 	return 1;
-}
-
-static bool is_same_file(int fd, int dirfd, const char *path)
-{
-	struct sys_stat a, b;
-	return sys_fstat(fd, &a) == 0 && sys_stat_at(dirfd, path, AT_SYMLINK_NOFOLLOW, &b) == 0 &&
-	       a.dev == b.dev && a.ino == b.ino;
 }
 
 static void stage_done(struct stage *g)

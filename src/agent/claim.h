@@ -4,7 +4,8 @@
  * Invariants
  * 1. A claim is born whole: staged in new/<token>/, synced, renamed to its name. Rename onto a claim that's there fails,
  *    so one contender wins.
- * 2. The right to start is the fcntl lock on `lock`. Whoever judges or starts a claim holds it.
+ * 2. The right to start is the fcntl lock on `lock` of the directory that bears the claim's name. Whoever judges or starts a
+ *    claim holds it.
  * 3. `state` has two 512-byte slots, each with sequence number and CRC, allocated when staged and written in turn: the
  *    newest valid one counts. An end can be written on a full disk.
  * 4. An end is synced before anyone hears of it; a start isn't (a reboot ends the process anyway).
@@ -98,6 +99,11 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
+/*
+ * Does the opened directory still bear that name? A retired claim's directory may have become another one's (claim_recycle),
+ * so who opened it before he had the lock asks this under the lock.
+ */
+bool claim_is_at(const struct root *r, const struct attempt_name *n, int claim_fd);
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
 /* -EBADMSG: no slot is whole, so nobody knows how far it came; -ENOENT: as much, the file is gone. */
 int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);

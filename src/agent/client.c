@@ -95,6 +95,14 @@ static void take_sample(struct client *c)
 	buf_clear(&c->sample);
 }
 
+static void become_deaf(struct client *c)
+{
+	c->is_deaf = true;
+	buf_clear(&c->out);
+	c->out_at = 0;
+	buf_clear(&c->sample);
+}
+
 bool client_write(struct client *c)
 {
 	take_sample(c);
@@ -104,8 +112,12 @@ bool client_write(struct client *c)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return errno == EAGAIN;
+		if (n < 0 && errno == EAGAIN)
+			return true;
+		if (n < 0) {
+			become_deaf(c);
+			return false;
+		}
 		c->out_at += (size_t)n;
 		if (!unread(c)) {
 			buf_clear(&c->out);
@@ -124,7 +136,7 @@ static void put(struct client *c, json_t *msg)
 		buf_drop(&c->out, c->out_at);
 		c->out_at = 0;
 	}
-	if (!c->is_dead && wire_put_json(&c->out, msg, &e))
+	if (!c->is_dead && !c->is_deaf && wire_put_json(&c->out, msg, &e))
 		client_error(c, e.text);
 }
 
@@ -146,7 +158,8 @@ void client_push(struct client *c, json_t *msg)
 void client_put_sample(struct client *c, const struct buf *frame)
 {
 	buf_clear(&c->sample);
-	buf_put(&c->sample, frame->data, frame->len);
+	if (!c->is_deaf)
+		buf_put(&c->sample, frame->data, frame->len);
 }
 
 void client_error(struct client *c, const char *text)

@@ -273,8 +273,10 @@ static void write_client(struct agent *a, struct client *c)
 		c->is_dead = true;
 	if (c->has_lost_events && c->out.len - c->out_at < CLIENT_UNREAD_MAX / 2)
 		event_push_all(a, c);
-	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) ||
-		!client_is_alive(c, a->now_ms))
+	/* Who has left said something before: an ack that's thrown away here leaves a claim that nobody asks for again. */
+	if (!client_write(c) && !c->is_closing && !c->has_left)
+		read_client(a, c);
+	if ((c->is_closing && !client_wants_write(c)) || !client_is_alive(c, a->now_ms))
 		c->is_dead = true;
 }
 

@@ -235,6 +235,9 @@ static int take_claim(struct shim *h)
 	if (h->lock_fd < 0)
 		return h->lock_fd;
 	fault_point("shim.after-lock");
+	/* Who comes late may have opened what serves another attempt by now: only what bears the name is the claim. */
+	if (!claim_is_at(&h->root, &h->spec->name, h->claim_fd))
+		return -ESTALE;
 	int code = claim_read_record(h->claim_fd, &h->rec, NULL);
 	if (code < 0)
 		return code;
