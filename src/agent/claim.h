@@ -96,6 +96,20 @@ enum claim_made { CLAIM_MADE, CLAIM_SAME_TOKEN, CLAIM_OTHER_TOKEN };
  * Negative: no claim was made, and nothing of it is left. The retired lines are asked through r->retired (retired_load).
  */
 int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e);
+/*
+ * The same for several: each is written, then each synced, then each renamed, and one sync makes the names below one queue
+ * durable. So when it returns, all that were made are durable, and until then nobody may be forked for one of them or
+ * told of it. Each order has its own outcome; one that fails takes no other with it, but for a parent that can't be synced.
+ */
+struct claim_order {
+	const struct claim_spec *spec; /* borrowed */
+	int code; /* 0: `made` says what came of it; negative: no claim was made, as err says */
+	enum claim_made made;
+	struct err err;
+};
+#define CLAIM_TOGETHER_MAX \
+	32 /* at once; more are made in portions, for each holds descriptors open */
+void claim_make_all(struct root *r, struct claim_order *orders, size_t n);
 
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
@@ -166,7 +180,7 @@ ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
  */
 int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd),
 	void *arg);
-/* Removes what was staged and never claimed, older than an hour. */
+/* Removes what was staged and never claimed, older than an hour, and spares that aren't this root's own (r->n_spares). */
 void claim_sweep_stage(struct root *r, int64_t now_wall_ms);
 
 json_t *attempt_end_encode(const struct attempt_end *end);

@@ -184,31 +184,65 @@ static void found_on_disk(struct agent *a, struct launch_job *j, enum claim_made
 	refuse(a, j, &r);
 }
 
-static void start_new(struct agent *a, struct launch_job *j)
+/* Its claim is durable: from here on it's answered for. */
+static void start_made(struct agent *a, struct launch_job *j, struct attempt *at)
 {
-	enum claim_made made = CLAIM_MADE;
-	struct refusal refusal = {.reason = "disk"};
 	struct err e = {0};
-	struct attempt *at;
-	int r;
 
-	fault_point("agent.before-claim");
-	r = claim_make(&a->root, &j->spec, &made, &e);
-	if (r) {
-		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
-		refuse(a, j, &refusal);
-		return;
-	}
-	if (made != CLAIM_MADE) {
-		found_on_disk(a, j, made);
-		return;
-	}
-	at = attempts_add(&a->attempts, &j->spec);
 	answer_claimed(agent_find_client(a, j->client), &j->spec.name);
 	if (attempts_start(&a->attempts, at, &j->spec, &e))
 		agent_log(a, "%s", e.text);
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
 	drop_job(a, j);
+}
+
+static void settle_order(struct agent *a, struct launch_job *j, const struct claim_order *o)
+{
+	struct attempt *at = attempts_find(&a->attempts, &j->spec.name);
+	struct refusal refusal = {.reason = "disk"};
+
+	if (!o->code && o->made == CLAIM_MADE) {
+		start_made(a, j, at);
+		return;
+	}
+	attempts_remove(&a->attempts, at);
+	if (!o->code) {
+		found_on_disk(a, j, o->made);
+		return;
+	}
+	snprintf(refusal.text, sizeof(refusal.text), "%.500s", o->err.text);
+	refuse(a, j, &refusal);
+}
+
+/* The claims of all who were admitted since the last time, made together. Nobody's shim or answer comes before the last sync. */
+static void make_claims(struct agent *a)
+{
+	struct launch *l = &a->launch;
+	struct claim_order *orders;
+
+	if (!l->n_admitted)
+		return;
+	orders = xcalloc(l->n_admitted, sizeof(*orders));
+	for (size_t i = 0; i < l->n_admitted; i++) {
+		fault_point("agent.before-claim");
+		orders[i].spec = &l->line[l->admitted[i]].spec;
+	}
+	claim_make_all(&a->root, orders, l->n_admitted);
+	for (size_t i = 0; i < l->n_admitted; i++)
+		settle_order(a, &l->line[l->admitted[i]], &orders[i]);
+	l->n_admitted = 0;
+	free(orders);
+}
+
+/* It counts from now on, for those who are decided after it; its claim is made with theirs. */
+static void admit(struct agent *a, struct launch_job *j)
+{
+	struct launch *l = &a->launch;
+
+	attempts_add(&a->attempts, &j->spec);
+	l->admitted[l->n_admitted++] = (size_t)(j - l->line);
+	if (l->n_admitted == CLAIM_TOGETHER_MAX)
+		make_claims(a);
 }
 
 static void start_again(struct agent *a, struct launch_job *j, struct attempt *at)
@@ -254,7 +288,7 @@ static bool decide(struct agent *a, struct launch_job *j)
 			start_again(a, j, at);
 		j->is_decided = true;
 	} else if (answer == ADMIT_YES) {
-		start_new(a, j);
+		admit(a, j);
 	} else {
 		refuse(a, j, &refusal);
 	}
@@ -372,6 +406,14 @@ static bool tie_is_due(struct agent *a)
 	return true;
 }
 
+static bool is_admitted(const struct launch *l, const struct attempt_name *n)
+{
+	for (size_t i = 0; i < l->n_admitted; i++)
+		if (attempt_name_equal(&l->line[l->admitted[i]].spec.name, n))
+			return true;
+	return false;
+}
+
 static void decide_batch(struct agent *a)
 {
 	struct launch *l = &a->launch;
@@ -381,12 +423,17 @@ static void decide_batch(struct agent *a)
 
 		if (j->is_decided)
 			continue;
+		/* The same name again: its answer is that of the first, which there isn't yet. */
+		if (is_admitted(l, &j->spec.name))
+			make_claims(a);
 		if (!decide(a, j)) {
+			make_claims(a);
 			begin_tie(a);
 			return;
 		}
 		l->tie_until_ms = 0;
 	}
+	make_claims(a);
 }
 
 void launch_turn(struct agent *a)

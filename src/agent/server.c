@@ -27,7 +27,7 @@
 #define LOOK_MS 5000
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
-#define RETIRE_MANY 64
+#define RETIRE_MANY 32 /* so many don't wait: their claims serve those who come next */
 #define LATE_MS \
 	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
@@ -77,7 +77,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	a->promises_are_old = true;
 	event_push(a, at);
 	if (at->is_acked)
-		agent_retire_soon(a);
+		agent_retire_soon(a, 1);
 }
 
 /* Claims that nobody starts stand in line again. */
@@ -104,9 +104,12 @@ static void readmit(struct agent *a)
 	}
 }
 
-void agent_retire_soon(struct agent *a)
+void agent_retire_soon(struct agent *a, size_t n)
 {
-	if (!a->retire_at_ms)
+	a->n_retiring += n;
+	if (a->n_retiring >= RETIRE_MANY)
+		a->retire_at_ms = a->now_ms;
+	else if (!a->retire_at_ms)
 		a->retire_at_ms = a->now_ms + RETIRE_MS;
 }
 
@@ -139,6 +142,7 @@ void agent_retire(struct agent *a)
 	int r = 0;
 
 	a->retire_at_ms = 0;
+	a->n_retiring = 0;
 	if (n) {
 		fault_point("agent.before-retire");
 		r = claim_retire(&a->root, items, n, &e);
@@ -309,6 +313,8 @@ static void look_around(struct agent *a)
 		return;
 	a->look_at_ms = a->now_ms + LOOK_MS;
 	attempts_look_all(&a->attempts, a->now_ms);
+	if (!a->n_clients && !a->attempts.n)
+		a->root.n_spares = 0;
 	claim_sweep_stage(&a->root, clock_wall_ms());
 	agent_compact(a);
 	/* Peaks and promises are kept up to date while nobody watches. */

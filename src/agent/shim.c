@@ -34,13 +34,12 @@ struct shim {
 
 static void set_up_signals(struct shim *h)
 {
-	static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTTOU, SIGTTIN};
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	for (int i = 1; i < NSIG; i++)
 		sigaction(i, &action, NULL);
 	action.sa_handler = SIG_IGN;
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
-		sigaction(ignored[i], &action, NULL);
+	for (size_t i = 0; i < LEADER_N_IGNORED; i++)
+		sigaction(leader_ignored[i], &action, NULL);
 	sigemptyset(&h->events);
 	sigaddset(&h->events, SIGCHLD);
 	sigaddset(&h->events, SIGUSR1);
