@@ -28,6 +28,7 @@
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
 #define RETIRE_MANY 32 /* so many don't wait: their claims serve those who come next */
+#define RETIRE_SOME 4 /* worth a sync of their own when claims are wanted */
 #define LATE_MS \
 	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
@@ -456,20 +457,28 @@ static void take_events(struct agent *a, const struct pollfd *p)
 		take_client(a);
 }
 
+/* At once also when somebody wants to start: a claim made of one that's over costs half of a new one. */
+static bool is_retiring_due(const struct agent *a)
+{
+	return a->retire_at_ms && (a->now_ms >= a->retire_at_ms ||
+					  (!launch_is_empty(&a->launch) && !a->root.n_spares &&
+						  a->n_retiring >= RETIRE_SOME));
+}
+
 /* What can be done now is done now; what was said goes out at the end. */
 static void act(struct agent *a)
 {
 	look_around(a);
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
+	if (is_retiring_due(a))
+		agent_retire(a);
 	launch_turn(a);
 	release_turn(a);
 	/* What has ended is given back at once, whether or not anybody asks for a sample. */
 	if (a->promises_are_old)
 		launch_publish(a);
 	sample_push(a);
-	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
-		agent_retire(a);
 	for (size_t i = 0; i < a->n_clients; i++)
 		write_client(a, a->clients[i]);
 	drop_dead_clients(a);

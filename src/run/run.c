@@ -1,9 +1,8 @@
 /*
  * The loop of a run. Events (the agent spoke, the file changed, a signal, a timer, a second terminal) only leave word and
- * wake it; a turn then does everything in one order: time, file, cancels, plan, commit, send, acks, words, board, end.
+ * wake it; a turn then does everything in one order: time, file, cancels, plan, commit, acks, launches, words, board, end.
  *
- * The order is what keeps the promises: ends and binds become durable in the commit, launches leave only after it, and
- * acks after that.
+ * The order is what keeps the promises: ends and binds become durable in the commit, acks and launches leave only after it.
  */
 #include "run/state.h"
 
@@ -115,12 +114,13 @@ static void send_acks(struct run *r)
 
 static void send_committed(struct run *r)
 {
+	/* What is retired makes room for what is launched. */
+	send_acks(r);
 	if (r->has_launches) {
 		fault_point("run.after-bind");
 		run_place_send(r);
 		fault_point("run.after-launch");
 	}
-	send_acks(r);
 }
 
 static void commit(struct run *r)
