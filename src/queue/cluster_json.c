@@ -55,7 +55,9 @@ static json_t *used_percent(const struct inv_card *i)
 {
 	if (i->used_mib < 0 || i->total_mib <= 0)
 		return json_null();
-	return json_real((double)(i->used_mib * 1000 / i->total_mib) / 10);
+	int64_t tenths = i->used_mib * 1000 / i->total_mib;
+
+	return json_real((double)tenths / 10);
 }
 
 static void put_ours(json_t *o, const struct cluster_node *n, const struct cluster_card *card)

@@ -164,21 +164,15 @@ static void put_holders(struct buf *out, const struct cluster *c, size_t node, s
 	const struct cluster_card *k = &c->nodes[node].cards[card];
 	const struct node_charges *l = &c->inner->charges[node];
 	const struct card_room *r = &k->room;
-	size_t named = 0, more = 0;
+	size_t named = 0;
 
 	buf_printf(out, ": of %" PRId64 " MiB", r->total_mib);
-	for (size_t i = 0; i < l->n; i++) {
-		if (l->v[i].card != card || !l->v[i].job)
-			continue;
-		if (named++ == NAMED_MAX)
-			more++;
-		else if (named <= NAMED_MAX)
+	for (size_t i = 0; i < l->n; i++)
+		if (l->v[i].card == card && l->v[i].job && named++ < NAMED_MAX)
 			buf_printf(out, ", job %" PRId64 " %s %" PRId64, l->v[i].job,
 				l->v[i].is_leftover ? "left behind" : "is charged", l->v[i].mib);
-	}
 	if (named > NAMED_MAX)
 		buf_printf(out, ", %zu more jobs", named - NAMED_MAX);
-	(void)more;
 	if (k->others_mib > 0)
 		buf_printf(out, ", your other queues are charged %" PRId64, k->others_mib);
 	if (r->foreign_mib > 0)

@@ -773,7 +773,7 @@ static void test_defaults_and_zero(void **state)
 
 	configure(ONE);
 	node_begin(1);
-	cards[0].external_mib = cards[0].used_mib = TOTAL;
+	cards[0].external_mib = cards[0].used_mib = TOTAL + 100;
 	put_node(b, "n1");
 	assert_need(b, zero, 0, VRAM_DECLARED);
 	{
@@ -969,6 +969,7 @@ static void test_guarded_newcomer_and_text(void **state)
 	struct job j;
 	int64_t blocker, big, small;
 	char expected[200];
+	json_t *o;
 
 	configure(ONE);
 	node_begin(1);
@@ -985,9 +986,20 @@ static void test_guarded_newcomer_and_text(void **state)
 		" has ended",
 		big, blocker);
 	assert_why(&v, small, expected);
-	json_t *o = cluster_why_json(&v.c, &v.p, (size_t)cluster_pending(&v.c, small));
+	o = cluster_why_json(&v.c, &v.p, (size_t)cluster_pending(&v.c, small));
 	assert_int_equal(json_integer_value(json_object_get(o, "guard")), big);
 	assert_string_equal(json_string_value(json_object_get(o, "reason")), "guarded");
+	json_decref(o);
+	/* One blocker has a limit, the other doesn't: nothing honest can be said of the kept place. */
+	job_make(&j, 1000);
+	j.max_runtime_ms = 90000;
+	bind(b, add(b, &j), "n1", 0, 1000, true);
+	view_done(&v);
+	v = (struct view){0};
+	look(b, &v);
+	o = cluster_why_json(&v.c, &v.p, (size_t)cluster_pending(&v.c, big));
+	assert_int_equal(json_array_size(json_object_get(o, "blocked_by")), 2);
+	assert_true(json_is_null(json_object_get(o, "estimate_s")));
 	json_decref(o);
 }
 
@@ -1098,7 +1110,7 @@ static void test_find_node_and_leftover_nodes(void **state)
 	assert_int_equal(at, 0);
 	OK(cluster_find_node(&v.c, "beta", &at, &why));
 	assert_int_equal(at, 2);
-	OK(cluster_find_node(&v.c, "bet", &at, &why) == -EEXIST ? 0 : -1);
+	assert_int_equal(cluster_find_node(&v.c, "bet", &at, &why), -EEXIST);
 	OK(cluster_find_node(&v.c, "gone", &at, &why));
 	assert_int_equal(at, 3);
 	assert_int_equal(cluster_find_node(&v.c, "lph", &at, &why), -EEXIST);

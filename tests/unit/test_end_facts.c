@@ -348,6 +348,35 @@ static void test_search_in_pieces(void **state)
 	assert_int_equal(says(phrase, n - 1, 7), 0);
 }
 
+static void test_every_phrase(void **state)
+{
+	static const struct {
+		enum says means;
+		const char *text;
+	} rows[] = {
+		{SAYS_CUDA_OOM, "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"},
+		{SAYS_CUDA_OOM, "torch.OutOfMemoryError: x"},
+		{SAYS_CUDA_OOM, "CUDA error: out of memory"},
+		{SAYS_CUDA_OOM, "failed: CUDA_ERROR_OUT_OF_MEMORY"},
+		{SAYS_CUDA_OOM, "(cudaErrorMemoryAllocation)"},
+		{SAYS_CUDA_OOM, "RESOURCE_EXHAUSTED: Out of memory"},
+		{SAYS_DISK_FULL, "write error: No space left on device"},
+		{SAYS_DISK_FULL, "Disk quota exceeded"},
+		{SAYS_GPU_FAULT, "CUDA error: uncorrectable ECC error encountered"},
+		{SAYS_GPU_FAULT, "cudaErrorECCUncorrectable"},
+		{SAYS_GPU_FAULT, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+		{SAYS_GPU_FAULT, "uncorrectable NVLink error detected during the execution"},
+		{SAYS_GPU_FAULT, "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
+		{SAYS_GPU_FAULT, "NVRM: GPU has fallen off the bus."},
+		{SAYS_GPU_FAULT, "GPU is lost"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (size_t step = 1; step < 90; step += 11)
+			if (says(rows[i].text, strlen(rows[i].text), step) != 1u << rows[i].means)
+				fail_msg("%s isn't understood", rows[i].text);
+}
+
 static void test_of_the_machine(void **state)
 {
 	json_t *o, *want;
@@ -398,6 +427,7 @@ int main(void)
 		TEST(test_result),
 		TEST(test_says),
 		cmocka_unit_test(test_search_in_pieces),
+		cmocka_unit_test(test_every_phrase),
 		TEST(test_of_the_machine),
 		cmocka_unit_test(test_vmstat),
 	};
