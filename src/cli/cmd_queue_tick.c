@@ -45,8 +45,8 @@ static void put_starts(const json_t *list, struct buf *out)
 
 		buf_printf(out, "started job %" PRId64 " on ", int_of(o, "id"));
 		queue_put_line(out, text_of(o, "node"), LINE_MAX);
-		json_array_foreach(ids, k, id)
-			buf_printf(out, "%s%" PRId64, k ? "," : " GPU ", (int64_t)json_integer_value(id));
+		json_array_foreach(ids, k, id) buf_printf(
+			out, "%s%" PRId64, k ? "," : " GPU ", (int64_t)json_integer_value(id));
 		buf_putc(out, '\n');
 	}
 }

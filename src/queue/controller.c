@@ -206,7 +206,8 @@ static void count_nodes(struct pass *p)
 
 static void make_lists(struct tick_summary *t)
 {
-	json_t **lists[] = {&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
+	json_t **lists[] = {
+		&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		*lists[i] = json_array();
@@ -259,9 +260,15 @@ static int tell_end(struct pass *p, int64_t number, struct err *e)
 static int run_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	const struct store_lease *lease, struct tick_summary *sum, struct err *e)
 {
-	struct pass p = {.store = s, .config = c, .options = o, .sum = sum, .lease = *lease,
-		.ttl_ms = lease_ttl(&c->settings), .renewed_ms = clock_boot_ms(),
-		.begun_ms = clock_boot_ms(), .now_ms = clock_wall_ms()};
+	struct pass p = {.store = s,
+		.config = c,
+		.options = o,
+		.sum = sum,
+		.lease = *lease,
+		.ttl_ms = lease_ttl(&c->settings),
+		.renewed_ms = clock_boot_ms(),
+		.begun_ms = clock_boot_ms(),
+		.now_ms = clock_wall_ms()};
 	int64_t number = 0, alerts;
 	int r;
 

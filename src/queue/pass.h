@@ -57,6 +57,7 @@ struct pass_node {
 	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
 	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
+	bool is_stranger; /* another machine than the one that has work of the queue */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
 	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
@@ -141,8 +142,7 @@ int pass_begin(struct pass *p, struct err *e); /* a transaction under the lease 
 
 /* ---- summary.c ---- */
 
-void pass_say_error(
-	struct pass *p, const char *node, int64_t job, const char *fmt, ...)
+void pass_say_error(struct pass *p, const char *node, int64_t job, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 json_t *gpu_ids_json(const struct job_bind *b);
 
@@ -166,6 +166,8 @@ void exchange_read(struct pass *p);
 void exchange_stops(struct pass *p);
 struct note *note_add(
 	struct pass *p, enum note_kind kind, size_t node, int64_t job, int64_t attempt);
+/* A person cancelled it, and its node can't know of it any more. If its root comes back, what is left of it is stopped. */
+void note_give_up(const struct pass_node *n, const struct job *j, const char *why);
 
 /* ---- settle.c ---- */
 
@@ -190,8 +192,7 @@ int64_t nodes_cap_mib(const struct pass *p, const struct job *j);
 int needs_apply(struct pass *p, struct err *e);
 struct cluster;
 struct cluster_plan;
-int never_apply(
-	struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
+int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
 /* In a transaction: what an end says of the cards it had. */
 int cards_judge(
 	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);

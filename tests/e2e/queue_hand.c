@@ -5,6 +5,7 @@
  *   queue_hand DB cancel|requeue|release ID...
  *   queue_hand DB set-vram ID MIB
  *   queue_hand DB drain|ignore NODE on|off
+ *   queue_hand DB meta KEY VALUE
  *   queue_hand DB adopt
  *   queue_hand DB hold-lease SECONDS
  *   queue_hand DB passes
@@ -106,6 +107,8 @@ static int change(struct store *s, const char *what, const char *arg, const char
 	if (!strcmp(what, "set-vram"))
 		return parse_int64(more, &mib) ? -EINVAL
 					       : store_set_vram(s, id, mib, VRAM_DECLARED, &e);
+	if (!strcmp(what, "meta"))
+		return store_meta_set(s, arg, more, &e);
 	if (!strcmp(what, "drain"))
 		return store_node_drain(s, arg, on, &e);
 	if (!strcmp(what, "ignore"))
@@ -116,7 +119,8 @@ static int change(struct store *s, const char *what, const char *arg, const char
 static int change_all(struct store *s, int argc, char **argv)
 {
 	const char *what = argv[2];
-	bool is_pair = !strcmp(what, "set-vram") || !strcmp(what, "drain") || !strcmp(what, "ignore");
+	bool is_pair =
+		!strcmp(what, "set-vram") || !strcmp(what, "drain") || !strcmp(what, "ignore");
 	int r = store_begin(s, NULL, &e);
 
 	if (!r && !strcmp(what, "submit"))

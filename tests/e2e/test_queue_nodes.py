@@ -1,5 +1,6 @@
 """Nodes over real SSH (tests/lab): placed, refused, away, restarted, mistaken for each other."""
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -31,14 +32,17 @@ def lab():
 
 class Queue:
     def __init__(self, lab, servers=(("key", "key"), ("fish", "fish")), settings=()):
-        self.lab = lab
+        self.lab, self.settings = lab, settings
         for host in HOSTS:
             lab.bash(host, "pkill -KILL -f 'agent-|gpustow-agent'; pkill sleep; rm -rf /root/.gpustow /root/queue-test /tmp/*; true", check=False)
         lab.bash("ctl", "rm -rf /root/.gpustow/queue* /root/.gpustow/config.yml; mkdir -p /root/.gpustow; true")
-        lines = ["queue:", *(f"  {s}" for s in settings), "servers:"]
+        self.configure(servers)
+
+    def configure(self, servers):
+        lines = ["queue:", *(f"  {s}" for s in self.settings), "servers:"]
         for nickname, host in servers:
             lines += [f"  - nickname: {nickname}", f"    hostname: {host}"]
-        lab.write("ctl", "/root/.gpustow/config.yml", "\n".join(lines) + "\n")
+        self.lab.write("ctl", "/root/.gpustow/config.yml", "\n".join(lines) + "\n")
 
     def hand(self, *args, said=""):
         r = subprocess.run(self.lab.command("ctl", "env", *self.lab.env, BUILD / "tests" / "queue_hand", DB, *args), input=said,
@@ -215,3 +219,53 @@ def test_node_that_can_only_be_looked_at(lab):
     node = q.node("noagent")
     assert node["state"] == "text" and "GPU-noagent-0" in node["inventory"], node
     assert "exec" in node["last_error"] and q.events("node_down") == []
+
+
+def test_another_machine_under_the_name_gets_nothing_until_the_old_work_is_over(lab):
+    q = Queue(lab).up()
+    job = q.submit("sleep 300", gpus=1, vram_mib=100, node="key")
+    q.until(lambda: q.state(job) == "running")
+    before = q.node("key")
+    q.configure([("key", "fish")])
+    waits = q.submit("true", gpus=1, vram_mib=100)
+    t = q.tick()
+    assert any("another machine than before" in e["error"] for e in t["errors"]), t
+    node = q.node("key")
+    assert node["state"] == "refused" and node["machine_key"] == before["machine_key"]
+    assert (q.state(job), q.state(waits)) == ("running", "pending")
+    q.tick()
+    assert q.events("node_down") == [("node_down", "key")]
+    # A person gives it up; then the name is the new machine's.
+    q.hand("cancel", str(job))
+    q.until(lambda: q.state(waits) == "completed")
+    assert (q.state(job), q.job(job)["cause"]) == ("lost", "node-lost")
+    assert q.node("key")["machine_key"] != before["machine_key"]
+    # The old one is back under its name: what was given up there is stopped.
+    q.configure([("new", "fish"), ("key", "key")])
+    q.until(lambda: q.events("job_reaped") == [("job_reaped", "key")])
+    assert lab.processes("key", "sleep 300") == []
+
+
+def test_link_that_is_lost_with_the_launch_on_its_way(lab):
+    q = Queue(lab, settings=("node_down_after: 60",)).up()
+    lab.bash("key", "rm -f /root/ran")
+    job = q.submit("echo $GPUSTOW_ATTEMPT >> /root/ran", gpus=1, vram_mib=100, node="key")
+    tick = subprocess.Popen(lab.command("ctl", "env", *lab.env, "GPUSTOW_FAULT=queue.after-bind:stop", "gpustow", "queue", "tick", "--json"),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd="/")
+    try:
+        until(lambda: q.job(job)["is_bound"])
+        # nsenter stops with what it runs, and lets it go on with itself.
+        until(lambda: Path(f"/proc/{tick.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+        lab.wire("key", cut=1)
+        knock = "timeout 0.5 bash -c \"</dev/tcp/$(ssh -G key | sed -n 's/^hostname //p')/22\" && echo open"
+        until(lambda: "open" not in lab.bash("ctl", knock, check=False))
+        tick.send_signal(signal.SIGCONT)
+        out = json.loads(tick.communicate(timeout=60)[0])
+        assert any("start not confirmed" in e["error"] for e in out["errors"]), out
+        q.tick()
+        assert q.job(job)["is_bound"] and q.state(job) == "pending"
+    finally:
+        lab.wire("key")
+        tick.kill()
+    q.until(lambda: q.state(job) == "completed")
+    assert lab.bash("key", "cat /root/ran").split() == ["1"] and q.job(job)["attempt"] == 1

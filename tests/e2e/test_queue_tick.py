@@ -175,7 +175,9 @@ def test_failure_for_a_prerequisite_when_asked_for(world, queue):
     second = queue.submit("true", after=[first], on_dependency=1)
     third = queue.submit("true", after=[second], on_dependency=1)
     runs = queue.submit("true", after=[third], on_dependency=2)
-    queue.ends(first, second, third, runs)
+    seen = queue.ends(first, second, third, runs)
+    # All down the chain at once: who waits for the last of them isn't kept for a pass each.
+    assert [{f["id"] for f in t["finished"]} >= {second, third} for t in seen].count(True) == 1
     assert [queue.job(j)["state"] for j in (second, third, runs)] == ["failed", "failed", "completed"]
     assert queue.job(third)["cause"] == "dependency" and queue.attempts(third) == []
 
@@ -220,7 +222,41 @@ def test_card_that_fails_different_commands_is_taken_out(world, queue):
     assert queue.job(both)["state"] == "pending"  # one card is left
 
 
+def test_drained_node_gets_nothing_and_keeps_what_runs(world, queue):
+    runs = queue.submit(wait_for("go"))
+    queue.tick_until(lambda: queue.job(runs)["state"] == "running")
+    queue.hand("drain", "local", "on")
+    waits = queue.submit("true")
+    queue.tick()
+    assert queue.job(waits)["state"] == "pending"
+    (world.dir / "go").touch()
+    queue.ends(runs)
+    assert queue.job(waits)["state"] == "pending"
+    queue.hand("drain", "local", "off")
+    queue.ends(waits)
+
+
+def test_ignored_node_is_not_asked(world, queue):
+    queue.tick()
+    queue.hand("ignore", "local", "on")
+    for pid in world.agents():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not world.agents())
+    t = queue.tick()
+    assert (t["nodes_up"], t["nodes_down"], t["nodes_ignored"]) == (0, 0, 1) and t["errors"] == []
+    assert world.agents() == []
+
+
 # --- several at once ---
+
+def test_watch_goes_on_until_it_is_told(world, queue):
+    job = queue.submit("true")
+    w = world.spawn(*world_tick(), "--watch", "1")
+    w.sees(r'"ran": true', count=3)
+    w.kill(signal.SIGINT).wait(0)
+    assert queue.job(job)["state"] == "completed"
+
+
 
 def test_ticks_at_once_start_each_job_once(world, queue):
     jobs = [queue.submit(note(f"job{i}"), gpus=1, vram_mib=100) for i in range(6)]
@@ -292,6 +328,8 @@ def test_signal_ends_a_pass_at_a_safe_point(world, queue):
     until(lambda: open(f"/proc/{tick.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
     tick.kill(signal.SIGTERM).kill(signal.SIGCONT)
     tick.wait(130)
+    # It was seen before anything left for the node.
+    assert not [d for root in world.in_roots("agent.lock") for d in (root.parent / "claims" / queue.uuid()).glob("*.*")]
     queue.ends(job)
     assert queue.job(job)["attempt"] == 1 and queue.events(job).count("job_started") == 1
 
@@ -315,10 +353,30 @@ def test_record_that_was_put_back_starts_nothing_twice(world, queue):
     queue.tick()
     assert "is known to local" in queue.job(first)["held_reason"] and "is known to local" in queue.job(second)["held_reason"]
     assert world.judge() == ["first", "second"]
+    # It was asked for before anything was placed: on another node there would have been no conflict to stop it.
+    assert [a["error"] for j in (first, second) for a in queue.attempts(j)] == [
+        "an attempt of that number is known to the node and not to this database"] * 2
     (world.dir / "go").touch()
     queue.hand("release", first)
     queue.ends(first)
     assert world.judge() == ["first", "second", "first"] and queue.job(first)["attempt"] == 2
+
+
+# --- what is old ---
+
+def test_directories_of_old_jobs_go(world):
+    queue = Queue(world, settings=("keep_job_dirs: 1",))
+    old, runs = queue.submit("true"), queue.submit(wait_for("go"))
+    queue.tick_until(lambda: queue.job(old)["state"] == "completed" and queue.job(runs)["state"] == "running")
+    assert queue.dir(old).is_dir()
+    time.sleep(1.1)
+    queue.tick()
+    assert queue.dir(old).is_dir()  # once an hour is enough
+    # As if that were over. The directory of a claim that the node still has stays, and is asked for again.
+    queue.tick_until(lambda: queue.hand("meta", "retention_ms", "1") == [] and queue.tick() and not queue.dir(old).exists())
+    assert queue.dir(runs).is_dir()
+    (world.dir / "go").touch()
+    queue.ends(runs)
 
 
 # --- an agent that isn't who it was ---
@@ -334,6 +392,18 @@ def test_other_root_concludes_nothing_while_the_machine_runs(world, queue):
     t = queue.tick()
     assert queue.job(job)["state"] == "running" and queue.job(job)["is_bound"]
     assert any("can't be known" in e["error"] and "another one" in e["error"] for e in t["errors"]), t
-    (world.dir / "go").touch()
+    # A person decides; and if that root comes back, what is left of it is stopped.
+    queue.hand("cancel", job)
+    queue.tick()
+    j = queue.job(job)
+    assert (j["state"], j["cause"]) == ("lost", "node-lost") and "given up by a person" in j["last_error"]
+    for pid in world.agents():
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not world.agents())
+    shutil.rmtree(world.dir / "agent")
+    (world.dir / "was-agent").rename(world.dir / "agent")
+    seen = queue.tick_until(lambda: "job_reaped" in queue.events(job))
+    assert [r["job"] for t in seen for r in t.get("reaped", [])] == [job]
+    assert world.agents() and not [p for p, line in world.processes().items() if "sleep" in line]
 
 

@@ -112,9 +112,13 @@ static void test_locked(void **state)
 {
 	struct bed *b = *state;
 	pid_t pid = hold(b, 60000, false);
+	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 
 	was_skipped(b, false, "locked", "holder");
 	was_skipped(b, true, "locked", "holder");
+	/* Who only looks doesn't wait, whatever time he'd have. */
+	OK(pass(b, false, 600000, &t));
+	assert_string_equal(t.skipped, "locked");
 	end(pid);
 	/* Dead, so no obstacle. */
 	ran(b, true);
