@@ -38,6 +38,7 @@ struct client {
 	bool has_hello;
 	bool is_closing; /* what's written goes out, nothing more is read */
 	bool has_left; /* the peer has closed, and a command of it still waits */
+	bool is_deaf; /* writing to it failed: what's said to it is dropped, what it said is still read */
 	bool is_dead; /* to be freed at the end of the turn */
 	char who[80];
 	char queue[ID_LEN]; /* "" for one that only watches */
@@ -73,7 +74,7 @@ bool client_read(struct client *c, int64_t now_ms);
 /* Reading goes on only while there's room on both sides. */
 bool client_wants_read(const struct client *c);
 bool client_wants_write(const struct client *c);
-/* Writes what goes. False when the peer has gone. */
+/* Writes what goes. False when the peer hears nothing any more; what it said before it left may still have to be read. */
 bool client_write(struct client *c);
 
 /* An answer: takes the reference. */

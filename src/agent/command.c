@@ -397,19 +397,24 @@ static int on_stop(struct agent *a, struct client *c, const json_t *msg, struct 
 static int on_ack(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	const json_t *jobs = json_object_get(msg, "jobs");
-	struct attempt_name n;
+	struct attempt_name name;
+	size_t n = 0;
 
 	if (!json_is_array(jobs))
 		return err_set(e, -EINVAL, "the message's \"jobs\" must be a list");
 	for (size_t i = 0; i < json_array_size(jobs); i++) {
-		struct attempt *at = pair_of(c, json_array_get(jobs, i), &n)
+		struct attempt *at = pair_of(c, json_array_get(jobs, i), &name)
 					     ? NULL
-					     : attempts_find(&a->attempts, &n);
+					     : attempts_find(&a->attempts, &name);
 
-		if (at && at->rec.state == ATTEMPT_ENDED)
-			at->is_acked = true;
+		if (!at || at->rec.state != ATTEMPT_ENDED)
+			continue;
+		at->is_acked = true;
+		/* While its shim is there it isn't over; that it goes is told later (agent_attempt_changed). */
+		n += !at->is_watched;
 	}
-	agent_retire_soon(a);
+	if (n)
+		agent_retire_soon(a, n);
 	return 0;
 }
 

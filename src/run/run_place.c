@@ -347,6 +347,7 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 		.attempt = j->rec->attempt + 1, .bound_vram = run_job_declared(j)};
 	const char *uuid[GPU_MAX];
 	int32_t index[GPU_MAX];
+	char token[ID_LEN];
 	int32_t n = cards_of(r, bits, index, uuid);
 	CLEANUP_FREE char *log = log_path(r, j, index, n);
 	struct run_attempt *a;
@@ -371,7 +372,8 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	a->n_use = (uint32_t)n;
 	for (int32_t i = 0; i < n; i++)
 		a->use[i].gpu = index[i];
-	random_hex(16, bound.token);
+	random_hex(16, token);
+	bound.token = token;
 	bound.root_id = r->hello.root_id;
 	bound.machine_key = r->hello.machine_key;
 	bound.boot_id = r->hello.boot_id;

@@ -469,6 +469,62 @@ static void test_make_twice(void **state)
 	fixture_done(&f);
 }
 
+#define TOGETHER 70
+
+static void orders_init(const struct fixture *f, struct claim_spec *s, struct claim_order *o)
+{
+	for (size_t i = 0; i < TOGETHER; i++) {
+		spec_init(f, 100 + i, "true", &s[i]);
+		o[i] = (struct claim_order){.spec = &s[i], .made = CLAIM_OTHER_TOKEN};
+	}
+}
+
+static void orders_done(struct claim_spec *s)
+{
+	for (size_t i = 0; i < TOGETHER; i++)
+		claim_spec_done(&s[i]);
+}
+
+/* Each of many has the outcome that it would have had alone. */
+static void test_make_all(void **state)
+{
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	struct fixture f;
+	fixture_init(&f);
+	orders_init(&f, s, o);
+	must_claim(&f, &s[3]);
+	must_claim(&f, &s[4]);
+	random_hex(16, s[4].token);
+	s[5].token[0] = '\0';
+	/* One name twice in a portion, one token twice, and another queue between. */
+	s[7].name = s[6].name;
+	memcpy(s[9].token, s[8].token, ID_LEN);
+	memset(s[10].name.queue, 'e', ID_LEN - 1);
+	claim_make_all(&f.root, o, TOGETHER);
+	for (size_t i = 0; i < TOGETHER; i++) {
+		if (i != 5 && o[i].code)
+			print_error("%zu: %s\n", i, o[i].err.text);
+		assert_int_equal(o[i].code, i == 5 ? -EINVAL : 0);
+		if (i != 5)
+			assert_int_equal(o[i].made, i == 3	       ? CLAIM_SAME_TOKEN
+						    : i == 4 || i == 7 ? CLAIM_OTHER_TOKEN
+								       : CLAIM_MADE);
+		if (i == 5 || i == 4 || i == 7)
+			continue;
+		struct claim_spec back = {0};
+		CLEANUP_CLOSE int fd = claim_open(&f.root, &s[i].name);
+		assert_int_equal(claim_read_spec(fd, &back, NULL), 0);
+		assert_string_equal(back.token, s[i].token);
+		assert_int_equal(back.name.job, s[i].name.job);
+		claim_spec_done(&back);
+		assert_int_equal(read_record(&f, &s[i]).state, ATTEMPT_CLAIMED);
+	}
+	assert_int_equal(count_names(&f, "new"), 0);
+	orders_done(s);
+	fixture_done(&f);
+}
+
 /* Two processes, one name: one claim, whole, and both know whose. */
 static void race(bool same_token)
 {
@@ -597,6 +653,79 @@ static void test_make_fails_cleanly(void **state)
 	must_claim(&f, &s);
 	claim_spec_done(&s);
 	fixture_done(&f);
+}
+
+/* Of many, what fails for one fails for it alone; a parent that can't be synced fails for all below it. */
+static void test_make_all_fails_cleanly(void **state)
+{
+	static const struct {
+		const char *fault;
+		size_t n_failed; /* of the first portion, and of all */
+	} rows[] = {{"claim.before-sync:enospc#3", 1},
+		{"claim.between-sync-and-rename:enospc#3", 1},
+		{"claim.after-rename:enospc#1", CLAIM_TOGETHER_MAX}};
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fixture f;
+		int status;
+		fixture_init(&f);
+		orders_init(&f, s, o);
+		/* The count of passages is a process's own. */
+		pid_t pid = fork();
+		if (pid == 0) {
+			setenv("GPUSTOW_FAULT", rows[i].fault, 1);
+			claim_make_all(&f.root, o, TOGETHER);
+			size_t n = 0;
+			for (size_t k = 0; k < TOGETHER; k++)
+				n += o[k].code == -ENOSPC && strstr(o[k].err.text, f.root.path);
+			_exit((int)n);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(WEXITSTATUS(status), rows[i].n_failed);
+		assert_int_equal(count_names(&f, "claims/" QUEUE), TOGETHER - rows[i].n_failed);
+		assert_int_equal(count_names(&f, "new"), 0);
+		orders_done(s);
+		fixture_done(&f);
+	}
+}
+
+/* Killed between any two steps: what was born is whole, and the rest was never there. */
+static void test_make_all_is_killed(void **state)
+{
+	static const struct {
+		const char *fault;
+		size_t n_born;
+	} rows[] = {{"claim.before-sync:kill#3", 0}, {"claim.between-sync-and-rename:kill#1", 0},
+		{"claim.between-sync-and-rename:kill#3", 2},
+		{"claim.after-rename:kill#1", CLAIM_TOGETHER_MAX}};
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fixture f;
+		int status;
+		fixture_init(&f);
+		orders_init(&f, s, o);
+		pid_t pid = fork();
+		if (pid == 0) {
+			setenv("GPUSTOW_FAULT", rows[i].fault, 1);
+			claim_make_all(&f.root, o, TOGETHER);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(count_names(&f, "claims/" QUEUE), rows[i].n_born);
+		for (size_t k = 0; k < rows[i].n_born; k++)
+			assert_int_equal(read_record(&f, &s[k]).state, ATTEMPT_CLAIMED);
+		claim_make_all(&f.root, o, TOGETHER);
+		for (size_t k = 0; k < TOGETHER; k++) {
+			assert_int_equal(o[k].code, 0);
+			assert_int_equal(
+				o[k].made, k < rows[i].n_born ? CLAIM_SAME_TOKEN : CLAIM_MADE);
+		}
+		orders_done(s);
+		fixture_done(&f);
+	}
 }
 
 /* Another one opened the stage, slept, and wakes up when it has become a claim that was started: it must not touch it. */
@@ -953,17 +1082,27 @@ static void test_spares(void **state)
 	assert_int_equal(count_names(&f, "new"), 0);
 
 	/* No more than a few are kept, and if they vanish that's no harm. */
-	for (uint64_t i = 10; i < 110; i++) {
+	for (uint64_t i = 10; i < 160; i++) {
 		s.name.job = i;
 		must_claim(&f, &s);
 	}
-	for (uint64_t i = 10; i < 110; i++) {
+	for (uint64_t i = 10; i < 160; i++) {
 		s.name.job = i;
 		retire(&f, &s, 0);
 	}
-	assert_true(count_names(&f, "new") >= 8 && count_names(&f, "new") <= 64);
+	size_t kept = count_names(&f, "new");
+	assert_true(kept >= 8 && kept <= 128);
+	/* They outlast a sweep as long as this root means to use them; what is over is swept. */
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), kept);
+	f.root.n_spares -= 3;
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), kept - 3);
+	unsigned n_spares = f.root.n_spares;
+	f.root.n_spares = 0;
 	claim_sweep_stage(&f.root, clock_wall_ms());
 	assert_int_equal(count_names(&f, "new"), 0);
+	f.root.n_spares = n_spares;
 	for (uint64_t i = 160; i < 180; i++) {
 		s.name.job = i;
 		must_claim(&f, &s);
@@ -1256,11 +1395,14 @@ static int run_all(void)
 		cmocka_unit_test(test_slots_of_other_builds),
 		cmocka_unit_test(test_records_are_written_in_turn),
 		cmocka_unit_test(test_make_twice),
+		cmocka_unit_test(test_make_all),
 		cmocka_unit_test(test_race_other_token),
 		cmocka_unit_test(test_race_same_token),
 		cmocka_unit_test(test_make_after_a_crash),
 #ifdef GPUSTOW_FAULT_POINTS
 		cmocka_unit_test(test_make_fails_cleanly),
+		cmocka_unit_test(test_make_all_fails_cleanly),
+		cmocka_unit_test(test_make_all_is_killed),
 		cmocka_unit_test(test_late_stager_keeps_off),
 		cmocka_unit_test(test_make_is_killed),
 		cmocka_unit_test(test_retired_after_a_crash),
