@@ -104,8 +104,8 @@ static int put_pages(struct queue *q, struct store_question *question, const str
 	return r;
 }
 
-static int print_json(struct queue *q, struct store_question *question, const struct ls_options *o,
-	struct err *e)
+static int print_json(
+	struct queue *q, struct store_question *question, const struct ls_options *o, struct err *e)
 {
 	struct queue_json out;
 	int r;

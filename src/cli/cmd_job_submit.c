@@ -442,11 +442,10 @@ const struct command cmd_job_submit = {
 		"\n"
 		"Exit codes: 0 it's in (with --wait: it completed); 1 an error, or a job failed; 2 a\n"
 		"mistake in options, or --wait-timeout was over with work still going.",
-	.examples =
-		"$ gpustow job submit --vram 8G -n base -- python train.py --lr 1e-3\n"
-		"$ gpustow job submit --vram 8G --sweep lr=1e-3,1e-4 -- 'train --lr {lr}'\n"
-		"$ gpustow job submit --after 12 --gpus 0 -- python report.py\n"
-		"$ gpustow job submit --dry-run --json --vram 40G -- ./big",
+	.examples = "$ gpustow job submit --vram 8G -n base -- python train.py --lr 1e-3\n"
+		    "$ gpustow job submit --vram 8G --sweep lr=1e-3,1e-4 -- 'train --lr {lr}'\n"
+		    "$ gpustow job submit --after 12 --gpus 0 -- python report.py\n"
+		    "$ gpustow job submit --dry-run --json --vram 40G -- ./big",
 	.options = submit_specs,
 	.options_size = sizeof(struct submit_options),
 	.defaults = submit_defaults,

@@ -30,9 +30,11 @@ class Queue:
         """--json goes in front: behind "--" it would be the job's."""
         return json.loads(self.ask(words[0], "--json", *words[1:], code=code, **more).out)
 
-    def submit(self, command, *options, tick=False, **more):
+    def submit(self, command, *options, tick=False):
+        """Its number. The exit code is 1 when the job has failed already: the pass saw its end."""
         doc = self.json("job", "submit", *([] if tick else ["--no-tick"]), *options, "--env", f"W={self.world.dir}", "--",
-                        command, **more)
+                        command, code=None)
+        assert doc["ok"], doc
         return doc["job"]["id"]
 
     def state(self, job):
@@ -90,12 +92,13 @@ def test_a_queue_that_nobody_made_is_an_empty_one(queue):
 
 
 def test_recent_are_the_last_to_finish_whatever_waits_behind_them(queue):
-    first = queue.submit("true", "--gpus", "0")
-    queue.ask("job", "cancel", str(first), "--no-tick")
+    a, b, c = [queue.submit("true", "--gpus", "0") for _ in range(3)]
+    for job in (a, b):
+        queue.ask("job", "cancel", str(job), "--no-tick")
     for _ in range(25):
         queue.submit("true", "--gpus", "0")
     s = queue.json("queue", "status", "--no-tick")
-    assert [j["id"] for j in s["recent"]] == [first] and len(s["jobs"]) == 25
+    assert [j["id"] for j in s["recent"]] == [b, a] and len(s["jobs"]) == 26 and s["jobs"][0]["id"] == c
 
 
 def test_text_is_bounded_and_says_so(queue):
@@ -234,6 +237,10 @@ def test_nothing_said_of_a_node_waits_for_a_pass(queue):
         lock = queue.json("queue", "status", "--no-tick")["tick_lock"]
         assert list(lock) == ["name", "owner", "acquired_at", "expires_at"] and lock["name"] == "tick"
         assert "a tick runs: " in queue.ask("queue", "status", "--no-tick").out.splitlines()[0]
+        status = queue.world.spawn(program(), "queue", "status", "--tick", env=queue.env)
+        until(lambda: int(re.search(r"SigCgt:\s*(\w+)", open(f"/proc/{status.pid}/status").read())[1], 16) & 2 or
+              status.process.poll() is not None)
+        assert status.kill(signal.SIGINT).wait(None) in (130, -signal.SIGINT) and status.out == ""
     finally:
         os.kill(pid, signal.SIGCONT)
     tick.wait(None)
