@@ -75,6 +75,13 @@ void lock_drop(struct store *s);
 /* Remembers in the lock file which epoch this queue has come to. Under the lock. */
 void lock_witness(struct store *s, int64_t incarnation, int64_t epoch);
 
+/*
+ * wal.c: around the connecting. Afterwards the log's name is durable if it's there, and no commit of this process syncs the
+ * directory for it any more.
+ */
+uint64_t wal_before(const struct store *s);
+int wal_after(const struct store *s, uint64_t before, struct err *e);
+
 /* file.c: what lies at a path, found without touching it. */
 enum file_kind { FILE_NEW, FILE_OURS, FILE_NVIDB, FILE_STRANGE };
 int file_look(const char *path, enum file_kind *ret, bool *ret_wal, struct err *e);
