@@ -96,3 +96,57 @@ def reading_ms(top, program, n, rounds=15):
     status = [home.spawn_us(program, "queue", "status", "--no-tick", "--json") / 1000 for _ in range(rounds)]
     home.done()
     return statistics.median(page), statistics.median(status)
+
+
+SSH = """#!/bin/sh
+# A host for each name, on this machine: the boot line runs here, with a home, a root and cards of that name.
+for word; do
+	case $word in --) break ;; -O) exit 255 ;; -G) exec /usr/bin/ssh "$@" ;; esac
+done
+while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
+export HOME="$HOSTS_DIR/$2" GPUSTOW_AGENT_ROOT="$HOSTS_DIR/$2/root"
+mkdir -p "$HOME"
+exec /bin/sh -c "$3"
+"""
+HOSTS = 64
+CARDS = "cards 8\n" + "".join(f"card {i} uuid=GPU-{{}}-{i} name=Fake memory=24576 used=12000\n" for i in range(8))
+
+
+def pass_cpu_ms(top, build, program, n, rounds=9):
+    """CPU of one `queue tick` in ms, its children apart: 64 nodes of 8 cards, one job running on each, n that fit nowhere.
+
+    The nodes are agents of this machine behind a stand-in for ssh: the same bytes over the same kind of pipe.
+    """
+    home = Home(top, program)
+    hosts, ways = home.dir / "hosts", home.dir / "bin"
+    hosts.mkdir()
+    ways.mkdir()
+    (ways / "ssh").write_text(SSH)
+    (ways / "ssh").chmod(0o755)
+    (home.dir / "cards").write_text(CARDS.format(*["x"] * 8))
+    home.env.update(PATH=f"{ways}:{home.env['PATH']}", HOSTS_DIR=str(hosts), XDG_CACHE_HOME=str(home.dir / "cache"),
+                    GPUSTOW_NVML_PATH=str(build / "tests" / "fake" / "libnvidia-ml.so.1"), GPUSTOW_FAKE_NVML=str(home.dir / "cards"),
+                    GPUSTOW_AGENT_IDLE="20")
+    del home.env["GPUSTOW_SIM"]
+    (home.db.parent / "queue.yml").write_text(
+        f"queue:\n  job_root: {home.dir}/jobs\n  max_cpu_jobs_per_node: 1\n  default_vram: 0\nservers:\n"
+        + "".join(f"  - nickname: n{i}\n    hostname: n{i}\n" for i in range(HOSTS)))
+    try:
+        home.ask("job", "submit", "--no-tick", "--gpus", "0", "--array", f"1-{HOSTS}", "--", "sleep 300")
+        end = time.monotonic() + 120
+        while home.ask("job", "ls", "--state", "running", "--json", "--tick").count('"id"') < HOSTS:
+            assert time.monotonic() < end, home.ask("queue", "nodes", "--no-tick")[:3000]
+        if n:
+            home.submit_many(n)
+        own = []
+        for _ in range(rounds):
+            pid = os.posix_spawn(program, [program, "queue", "tick", "--json"], home.env,
+                                 file_actions=[(os.POSIX_SPAWN_OPEN, 1, home.dir / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)])
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            own.append(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6)
+            assert os.waitpid(pid, 0)[1] == 0
+            assert f'"nodes_up": {HOSTS}' in (home.dir / "said").read_text(), (home.dir / "said").read_text()[:2000]
+        return own
+    finally:
+        home.ask("job", "cancel", "--state", "running")
+        home.done()
