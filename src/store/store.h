@@ -340,6 +340,9 @@ struct store_question {
 	uint32_t states; /* bits; 0: all */
 	bool held; /* only held ones */
 	bool bound; /* only those with an attempt in flight */
+	/* Only those without one, for the plan: of each what tells where it fits, and what stands for a missing value in the
+	   rest (environment, notes, result, how it's to end, ...). No node: there's no place to tell. */
+	bool to_place;
 	bool cancelling; /* only those whose cancel is wanted */
 	const char *node, *tag, *name,
 		*submitter; /* NULL: any; node: where it ran last or is pinned to */

@@ -4,6 +4,7 @@ monitor have their own."""
 import json
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import stat
@@ -410,6 +411,36 @@ def test_w38_looking_writes_nothing(world, queue):
     for words in (("job", "ls"), ("job", "show", "1"), ("queue", "status"), ("queue", "events"), ("queue", "nodes"), ("job", "why", "1")):
         world.ask(*words, *([] if words[1] == "events" else ["--no-tick"]))
     assert reads_nothing_back(queue.path) == before
+
+
+def synced(world, queue, *words):
+    """What a command syncs: the names of the files, in order."""
+    out = world.dir / "trace"
+    world.spawn("strace", "-f", "-y", "-e", "trace=fsync,fdatasync", "-o", out, program(), *words,
+                env={"ASAN_OPTIONS": "detect_leaks=0"}).wait()
+    return [line.split("<")[1].split(">")[0].rsplit("/", 1)[-1] for line in out.read_text().splitlines() if "sync(" in line]
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="there's no strace")
+def test_w38_submit_is_one_sync(world, queue):
+    words = ("job", "submit", "--no-tick", "--gpus", "0", "--", "true")
+    first = synced(world, queue, *words)
+    assert "queue.db-wal" in first and ".gpustow" in first[first.index("queue.db"):], first  # the log's name is durable, too
+    assert synced(world, queue, *words) == ["queue.db-wal"]
+    # Another program's last close takes the log away: the next one is a new name.
+    change(queue, "DELETE FROM jobs")
+    assert not (queue.home / "queue.db-wal").exists()
+    again = synced(world, queue, *words)
+    assert again[0] == ".gpustow" and set(again[1:]) == {"queue.db-wal"}, again
+
+
+def test_w38_log_stays_short(world, queue):
+    """Each command without another beside it reads all of it."""
+    for _ in range(60):
+        world.ask("job", "submit", "--no-tick", "--gpus", "0", "--", "true")
+    assert (queue.home / "queue.db-wal").stat().st_size < 700_000
+    assert ask(queue, "queue", "status", "--no-tick")["counts"]["pending"] == 60
+    world.ask("job", "cancel", "--state", "pending", "--no-tick")
 
 
 def test_w38_old_events_and_alerts_go(world, queue):
