@@ -133,6 +133,9 @@ void keeper_unit(const struct keeper_spec *s, struct buf *ret)
 		buf_str(&name), buf_str(&name));
 	put_unit_quoted(ret, buf_str(&before), s->home, false);
 	buf_puts(ret, "\nExecStart=");
+	/* systemd takes no program with a quote or a backslash in its path. */
+	if (strpbrk(s->program, "'\"\\"))
+		buf_puts(ret, "/bin/sh -c \"exec \\\"$$0\\\" \\\"$$@\\\"\" ");
 	put_unit_quoted(ret, "", s->program, true);
 	buf_printf(ret, " queue daemon --interval %" PRId64 "\nRestart=always\nRestartSec=5\n",
 		s->interval_s);
