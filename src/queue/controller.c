@@ -137,6 +137,10 @@ static int run_phases(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	links_wait(p);
+	/* Who was interrupted concludes nothing from silence. */
+	r = pass_keep(p, e);
+	if (r < 0)
+		return r;
 	nodes_identify(p);
 	nodes_take_samples(p);
 	exchange_read(p);

@@ -155,6 +155,8 @@ void links_flush(struct pass *p);
 void links_close(struct pass *p);
 bool node_answers(const struct pass_node *n); /* as who it should be */
 struct pass_node *pass_node_named(const struct pass *p, const char *name);
+/* The node of a bind: by its name; where that isn't there any more, by its root. */
+struct pass_node *pass_node_of(const struct pass *p, const struct job_bind *b);
 
 /* ---- exchange.c ---- */
 
