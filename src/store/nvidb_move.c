@@ -45,15 +45,21 @@ static bool is_there(const char *path)
 	return access(path, F_OK) == 0;
 }
 
-static void remove_new(const char *path)
+static void remove_beside(const char *path)
 {
-	static const char *const ends[] = {"", "-wal", "-shm", "-journal", ".lock"};
+	static const char *const ends[] = {"-wal", "-shm", "-journal", ".lock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
 		CLEANUP_FREE char *name = xasprintf("%s%s", path, ends[i]);
 
 		unlink(name);
 	}
+}
+
+static void remove_new(const char *path)
+{
+	unlink(path);
+	remove_beside(path);
 }
 
 /* All of it in the one file, which then needs no log. */
@@ -106,6 +112,7 @@ static int make_new(const char *from, const char *path, const struct store_optio
 		r = err_sys(e, -errno, "cannot make %s durable", path);
 	if (fd >= 0)
 		close(fd);
+	remove_beside(path);
 	return r;
 }
 

@@ -39,6 +39,7 @@ struct store {
 	size_t n_kept, cap_kept;
 	/* row.c: texts made from the table of columns. */
 	char *sql_job, *sql_brief, *sql_insert, *sql_import;
+	struct buf shape; /* of the job that's being put in */
 };
 
 /*
