@@ -1,5 +1,6 @@
 /* `queue keeper`: the supervisor of the queue's daemon, installed, started, stopped and asked. */
 #include "cli/queue_common.h"
+#include "cli/queue_keeper.h"
 
 #include "base/cleanup.h"
 #include "base/text.h"
@@ -113,7 +114,7 @@ static json_t *text_or_null(const char *s)
 	return s && *s ? json_string(s) : json_null();
 }
 
-static json_t *state_json(const struct keeper_state *s)
+json_t *queue_keeper_json(const struct keeper_state *s)
 {
 	return json_pack("{s:b, s:b, s:o, s:o, s:o, s:o, s:o}", "installed", s->installed,
 		"running", s->running, "pid", s->pid ? json_integer(s->pid) : json_null(),
@@ -132,7 +133,7 @@ static json_t *installed_json(const struct keeper_options *o, const char *progra
 		text_or_null(s->log), "started",
 		o->start ? json_boolean(done->started) : json_null(), "start_error",
 		text_or_null(done->start_error), "advice", text_or_null(done->advice), "state",
-		state_json(s));
+		queue_keeper_json(s));
 }
 
 /* ---- install ---- */
@@ -199,7 +200,7 @@ static int print_state(const struct queue *q, struct err *e)
 		return r;
 	what = s.manager == KEEPER_SYSTEMD ? s.unit : s.script;
 	if (q->json) {
-		r = queue_print_json(state_json(&s), e);
+		r = queue_print_json(queue_keeper_json(&s), e);
 	} else {
 		if (s.running)
 			buf_printf(&out, "running (pid %" PRId64 ")", s.pid);
@@ -245,7 +246,7 @@ static int tell(
 		if (!r)
 			r = queue_print_json(
 				json_pack("{s:b, s:s, s:s, s:o}", "ok", code == 0, "action", action,
-					"output", text, "state", state_json(&s)),
+					"output", text, "state", queue_keeper_json(&s)),
 				e);
 	} else {
 		r = command_print(&out, e);
@@ -346,10 +347,11 @@ const struct command cmd_queue_keeper = {
 	.args = "[install|start|ensure|stop|restart|status|logs]",
 	.summary = "keep the queue's daemon running",
 	.about =
-		"install writes a script, queue-keeper.sh in the home, that starts the daemon again whenever it ends, after\n"
-		"5 s at first and 5 min at most; or a unit of your systemd with --systemd. ensure starts it unless it\n"
-		"runs. stop returns once nothing of it is left, and says what is if something stays (exit 1). status\n"
-		"exits 1 when it isn't running. The script's keeper doesn't come back by itself after a reboot.",
+		"install writes a script, queue-keeper.sh in the home, that starts the daemon again\n"
+		"whenever it ends, after 5 s at first and 5 min at most; or a unit of your systemd with\n"
+		"--systemd. ensure starts it unless it runs. stop returns once nothing of it is left, and\n"
+		"says what is if something stays (exit 1). status exits 1 when it isn't running. The\n"
+		"script's keeper doesn't come back by itself after a reboot.",
 	.examples = "$ gpustow queue keeper install --start\n$ gpustow queue keeper logs -n 20",
 	.options = options,
 	.options_size = sizeof(struct keeper_options),

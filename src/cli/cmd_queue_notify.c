@@ -82,8 +82,9 @@ const struct command cmd_queue_notify_test = {
 	.args = "",
 	.summary = "send a made-up alert through every channel that's on",
 	.about =
-		"All channels of queue.yml's notify: at the same time, each to its end: a line for each says what came of\n"
-		"it. Exits 1 when one that's on failed. A desktop counts as off where there's none to show anything.",
+		"All channels of queue.yml's notify: at the same time, each to its end; a line for each\n"
+		"says what came of it. Exits 1 when one that's on failed. The desktop counts as off where\n"
+		"there's none to show anything.",
 	.examples = "$ gpustow queue notify test",
 	.options = options,
 	.options_size = sizeof(struct notify_options),
