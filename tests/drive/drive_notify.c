@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +153,10 @@ int main(int argc, char **argv)
 
 	if (!path || !how)
 		return 2;
+	/* What no child may come to have: a descriptor that would be inherited, and the daemon's way with SIGPIPE. */
+	if (open("/dev/zero", O_RDONLY) < 0)
+		return 2;
+	signal(SIGPIPE, SIG_IGN);
 	/* epoll takes no file for a stdin. */
 	event_config_avoid_method(how, "epoll");
 	d.base = event_base_new_with_config(how);
