@@ -297,12 +297,14 @@ def test_without_setsid_stop_still_ends_everything(world, keeper):
     tools.mkdir()
     for name in ("sh", "nohup", "sleep", "date", "wc", "cp", "mv", "rm", "mkdir", "rmdir", "tr", "tail", "dirname", "true"):
         (tools / name).symlink_to(shutil.which(name))
-    keeper.env = {**FAST, "PATH": str(tools)}
+    keeper.env = {**FAST, "PATH": str(tools), "GPUSTOW_KEEPER_LOOK": "30"}
     keeper.install("--start")
     daemon, pid = keeper.up(), keeper("status")["pid"]
     assert stat_of(pid)[2] != pid
+    until(lambda: "sleep 30" in world.processes().values())
     keeper("stop")
     assert not is_alive(daemon) and not is_alive(pid)
+    assert not [c for c in world.processes().values() if "_loop" in c or c == "sleep 30"]
 
 
 def test_a_new_install_replaces_and_start_takes_it_over(world, keeper):
