@@ -18,10 +18,10 @@ FAST = {"GPUSTOW_KEEPER_DELAY": "1", "GPUSTOW_KEEPER_DELAY_MAX": "4", "GPUSTOW_K
 DAEMON = """#!/bin/sh
 # Says what it was started with, and does as the files beside it say.
 w=$(dirname "$0")
+[ -e $w/deaf ] && trap '' TERM || trap 'echo term >> '$w'/ended; exit 0' TERM
 echo "$* home=${GPUSTOW_HOME:-}${NVIDB_HOME:-}" >> $w/starts
 echo "a word on stdout"; echo "a word on stderr" >&2
 [ -e $w/crash ] && exit 7
-[ -e $w/deaf ] && trap '' TERM || trap 'echo term >> '$w'/ended; exit 0' TERM
 while :; do [ -e $w/loud ] && echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; sleep 0.05; done
 """
 
@@ -196,7 +196,6 @@ def test_w64_stop_kills_what_is_deaf_and_says_so(world, keeper):
     (keeper.d / "deaf").write_text("")
     keeper.install("--start")
     daemon = keeper.up()
-    time.sleep(0.3)
     did = keeper("stop")
     assert re.search(rf"no end after 3 s: killing .*\b{daemon}\b", did["output"]) and did["output"].endswith("stopped")
     assert not is_alive(daemon) and not did["state"]["running"]
