@@ -365,6 +365,7 @@ const struct command cmd_queue_status = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };
@@ -377,6 +378,7 @@ const struct command cmd_queue = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };
