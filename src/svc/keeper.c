@@ -113,6 +113,8 @@ int keeper_state(const char *home, struct keeper_state *ret, struct err *e)
 			(void)keeper_path(home, ".sh", s.script, NULL);
 		/* A script that was deleted leaves its loop running. */
 		s.running = shell_is_up(home, &s.pid);
+		if (!s.installed && !s.running)
+			s.log[0] = '\0';
 	}
 	*ret = s;
 	return 0;

@@ -72,11 +72,11 @@ def keeper(world):
 
 def test_install_start_ensure_stop_restart_status_logs(world, keeper):
     state = keeper("status", code=1)
-    assert state == {"installed": False, "running": False, "pid": None, "manager": None, "script": None, "unit": None,
-                     "log": str(keeper.home / "queue-keeper.log")}
+    assert state == dict(installed=False, running=False, pid=None, manager=None, script=None, unit=None, log=None)
     assert "no keeper is installed" in keeper("start", code=1)["error"]
     made = keeper.install("--interval", "7")
     script = keeper.home / "queue-keeper.sh"
+    assert made["log"] == str(keeper.home / "queue-keeper.log")
     assert made["ok"] and made["script"] == str(script) and made["nvidb"] == str(keeper.program)
     assert made["interval"] == 7 and made["replaced"] is False and made["manager"] == "shell" and made["unit"] is None
     assert made["started"] is None and made["start_error"] is None and made["state"]["running"] is False
