@@ -1,7 +1,8 @@
 /*
  * CPU time of one plan: 10,000 pending jobs of many sizes, one to eight cards each, some exclusive, some undeclared, the
  * guard on, 64 nodes of 8 cards. Two clusters: a busy one, where little starts and nearly every job needs a reason, and
- * an empty one, where thousands start. Prints the median and the smallest of many runs.
+ * an empty one, where thousands start. Then half of the jobs have wishes: cards by model, NVLink, idleness, cores and
+ * memory of the node. Prints the median and the smallest of many runs.
  */
 #include "sched/plan.h"
 
@@ -65,6 +66,29 @@ static void fill_jobs(struct plan_job *jobs)
 			.guard_node = -1};
 }
 
+/* Eight lists of cards that will do, shared among the jobs, as models and sizes are. */
+static void add_wishes(struct plan_job *jobs, struct plan_node *nodes)
+{
+	static uint64_t masks[8][NODES];
+
+	for (int i = 0; i < 8; i++)
+		for (int n = 0; n < NODES; n++)
+			masks[i][n] = next_random(3) == 0 ? 0 : next_random(4) ? 0xff : 0x0f;
+	for (int i = 0; i < NODES; i++) {
+		nodes[i].cpus = 64;
+		nodes[i].mem_mib = 512 * 1024;
+	}
+	for (int i = 0; i < JOBS; i++) {
+		if (next_random(2))
+			continue;
+		jobs[i].node_cards = next_random(4) ? masks[next_random(8)] : NULL;
+		jobs[i].need_nvlink = next_random(4) == 0;
+		jobs[i].idle = next_random(10) == 0;
+		jobs[i].cpus = next_random(3) ? 0 : 8;
+		jobs[i].mem_mib = next_random(3) ? 0 : 32768;
+	}
+}
+
 static double cpu_ms(void)
 {
 	struct timespec t;
@@ -121,6 +145,13 @@ int main(void)
 	fill_cluster(cards, nodes, false);
 	measure("empty, best fit", nodes, jobs, PLACE_BEST_FIT);
 	measure("empty, spread", nodes, jobs, PLACE_SPREAD);
+	add_wishes(jobs, nodes);
+	measure("empty, with wishes", nodes, jobs, PLACE_SPREAD);
+	fill_cluster(cards, nodes, true);
+	add_wishes(jobs, nodes);
+	measure("busy, with wishes", nodes, jobs, PLACE_SPREAD);
+	fill_cluster(cards, nodes, false);
+	fill_jobs(jobs);
 	for (size_t i = 0; i < JOBS; i++) {
 		jobs[i].gpus = 1;
 		jobs[i].declared_mib = 1000 + (int64_t)next_random(4000);

@@ -43,9 +43,15 @@ static bool has_memory(const struct gpu_card *g)
 	return value_is_present(g->m[METRIC_MEM_TOTAL]) && value_is_present(g->m[METRIC_MEM_USED]);
 }
 
+static void label_of(const struct gpu_card *g, char ret[GPU_LABEL_LEN])
+{
+	gpu_label(g->index, g->gi, g->ci, ret);
+}
+
 /* The card's position in the snapshot, or -1 and a refusal. */
 static int find_card(const struct gpu_snapshot *s, const char *uuid, struct refusal *r)
 {
+	char label[GPU_LABEL_LEN];
 	int at;
 
 	if (s->error[0]) {
@@ -53,14 +59,20 @@ static int find_card(const struct gpu_snapshot *s, const char *uuid, struct refu
 		return -1;
 	}
 	at = gpu_find_uuid(s, uuid);
-	if (at < 0)
+	if (at < 0) {
 		refuse(r, "card", "this machine has no card %s", uuid);
-	else if (s->cards[at].state != GPU_OK)
-		refuse(r, "card", "card %d (%s) is %s", s->cards[at].index, uuid,
+		return -1;
+	}
+	label_of(&s->cards[at], label);
+	if (s->cards[at].state != GPU_OK)
+		refuse(r, "card", "card %s (%s) is %s", label, uuid,
 			gpu_state_name(s->cards[at].state));
+	else if (!gpu_is_placeable(&s->cards[at]))
+		refuse(r, "card", "card %s (%s) is cut into MIG instances: jobs run on these",
+			label, uuid);
 	else if (!has_memory(&s->cards[at]))
-		refuse(r, "driver", "card %d (%s) doesn't say how much memory it has or uses",
-			s->cards[at].index, uuid);
+		refuse(r, "driver", "card %s (%s) doesn't say how much memory it has or uses",
+			label, uuid);
 	else
 		return at;
 	return -1;
@@ -73,14 +85,16 @@ static enum admission refuse_promised(const struct ledger *l, uint32_t card,
 	struct card_room firm = *room;
 	uid_t uid = ledger_promiser(l, g->uuid), tentative = (uid_t)-1;
 	bool all_after_us = false, may_wait;
+	char label[GPU_LABEL_LEN];
 
+	label_of(g, label);
 	firm.promised_mib = ledger_promised(l, card, false);
 	/* Would the firm promises alone let it in? Then only those who are asking like us are to blame. */
 	may_wait = card_fits(&firm, need) == FIT_YES &&
 		   ledger_tentative(l, g->uuid, &tentative, &all_after_us);
 	if (may_wait)
 		uid = tentative;
-	refuse(r, "promise", "card %d: %lld MiB are promised to jobs of user %u%s", g->index,
+	refuse(r, "promise", "card %s: %lld MiB are promised to jobs of user %u%s", label,
 		(long long)room->promised_mib, (unsigned)uid,
 		may_wait ? ", who asks at this moment" : "");
 	return may_wait && all_after_us ? ADMIT_TIE : ADMIT_NO;
@@ -91,30 +105,32 @@ static enum admission check_card(const struct ledger *l, uint32_t card,
 {
 	const struct gpu_card *g = &ledger_snapshot(l)->cards[card];
 	bool is_whole = need->declared_mib < 0;
+	char label[GPU_LABEL_LEN];
 
+	label_of(g, label);
 	put_figures(r, g->uuid, room,
 		is_whole ? room->total_mib : need->declared_mib + need->margin_mib);
 	switch (card_fits(room, need)) {
 	case FIT_YES:
 		return ADMIT_YES;
 	case FIT_WHOLE_TAKEN:
-		return refuse(r, "busy", "card %d belongs to one job alone", g->index);
+		return refuse(r, "busy", "card %s belongs to one job alone", label);
 	case FIT_NOT_IDLE:
-		return refuse(r, "busy", "card %d isn't idle: %u of our jobs, %lld MiB of others",
-			g->index, room->n_ours, (long long)room->foreign_mib);
+		return refuse(r, "busy", "card %s isn't idle: %u of our jobs, %lld MiB of others",
+			label, room->n_ours, (long long)room->foreign_mib);
 	case FIT_EXCLUSIVE:
 		return refuse(r, "busy",
-			"card %d has %u of our jobs already, and this one wants it alone", g->index,
+			"card %s has %u of our jobs already, and this one wants it alone", label,
 			room->n_ours);
 	case FIT_JOBS_LIMIT:
-		return refuse(r, "busy", "card %d has %u jobs already, and the limit is %u",
-			g->index, room->n_ours, need->max_jobs_per_card);
+		return refuse(r, "busy", "card %s has %u jobs already, and the limit is %u", label,
+			room->n_ours, need->max_jobs_per_card);
 	case FIT_PROMISED:
 		return refuse_promised(l, card, room, need, r);
 	case FIT_MEMORY:
 		break;
 	}
-	return refuse(r, "memory", "card %d has %lld MiB free, and %lld MiB are needed", g->index,
+	return refuse(r, "memory", "card %s has %lld MiB free, and %lld MiB are needed", label,
 		(long long)r->free_mib, (long long)r->need_mib);
 }
 

@@ -1,6 +1,7 @@
 /* Messages from the agent. Nothing is decided here; a client that isn't there any more is told nothing. */
 #include "agent/answer.h"
 
+#include "agent/facts_of_end.h"
 #include "agent/server.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -57,9 +58,13 @@ void answer_stale(struct client *c, const struct fence *highest, const struct at
 	say(c, msg);
 }
 
-void answer_claimed(struct client *c, const struct attempt_name *n)
+void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir)
 {
-	say(c, message_of("claimed", n));
+	json_t *msg = message_of("claimed", n);
+
+	if (dir)
+		json_object_set_new(msg, "dir", json_string(dir));
+	say(c, msg);
 }
 
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r)
@@ -104,24 +109,40 @@ static json_t *ended_message(const struct attempt_name *n, const char *token,
 	return msg;
 }
 
-static json_t *state_message(const struct attempt *a)
+/* What a job of the queue has besides: where it is, how far it is, and how it ended. */
+static void put_queue_job(json_t *o, struct attempt *a, bool with_progress)
 {
+	if (!a->dir)
+		return;
+	json_object_set_new(o, "dir", json_string(a->dir));
+	if (a->rec.state == ATTEMPT_ENDED)
+		json_object_set_new(o, "facts", facts_of_end(a));
+	else if (with_progress)
+		json_object_set_new(o, "progress", progress_of(a));
+}
+
+static json_t *state_message(struct attempt *a)
+{
+	json_t *msg;
+
 	switch (a->rec.state) {
 	case ATTEMPT_STARTED:
 		return started_message(a);
 	case ATTEMPT_ENDED:
-		return ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+		msg = ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+		put_queue_job(msg, a, false);
+		return msg;
 	case ATTEMPT_CLAIMED:
 		break;
 	}
 	return NULL;
 }
 
-void answer_state(struct client *c, const struct attempt *a)
+void answer_state(struct client *c, struct attempt *a)
 {
 	json_t *more = state_message(a);
 
-	answer_claimed(c, &a->name);
+	answer_claimed(c, &a->name, a->dir);
 	if (more)
 		say(c, more);
 }
@@ -129,11 +150,11 @@ void answer_state(struct client *c, const struct attempt *a)
 void answer_retired(struct client *c, const struct attempt_name *n, const char *token,
 	const struct attempt_end *end)
 {
-	answer_claimed(c, n);
+	answer_claimed(c, n, NULL);
 	say(c, ended_message(n, token, end, 0));
 }
 
-json_t *observed_claim(const struct attempt *a)
+json_t *observed_claim(struct attempt *a)
 {
 	json_t *cards = json_array(), *o;
 
@@ -147,6 +168,7 @@ json_t *observed_claim(const struct attempt *a)
 		cards, "survivors", (int)a->survivors);
 	if (a->rec.state == ATTEMPT_ENDED)
 		json_object_set_new(o, "end", attempt_end_encode(&a->rec.end));
+	put_queue_job(o, a, true);
 	return o;
 }
 
@@ -200,6 +222,8 @@ static json_t *sample_message(struct agent *a, const char *error, bool details)
 	if (error)
 		snprintf(s.snap.error, sizeof(s.snap.error), "%.250s", error);
 	/* The machine's own figures are there also when the driver is silent. */
+	node_read(&a->node, a->now_ms, &s.node);
+	s.has_node = true;
 	s.with_details = s.has_host = details;
 	if (details) {
 		host_read(&a->host, a->now_ms, &s.host);

@@ -13,20 +13,20 @@ void answer_hello(struct agent *a, struct client *c);
 /* n NULL: the whole link is stale. */
 void answer_stale(struct client *c, const struct fence *highest, const struct attempt_name *n);
 
-/* The answers of a launch; c may be NULL (nobody is there any more). */
-void answer_claimed(struct client *c, const struct attempt_name *n);
+/* The answers of a launch; c may be NULL (nobody is there any more). dir: a job's of the queue, else NULL. */
+void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir);
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r);
 void answer_conflict(struct client *c, const struct attempt_name *n, const char *token);
 void answer_other_root(struct client *c, const struct attempt_name *n, const char *root_id);
 /* `claimed` and, if it came further, `started` or `ended`. */
-void answer_state(struct client *c, const struct attempt *a);
+void answer_state(struct client *c, struct attempt *a);
 void answer_retired(struct client *c, const struct attempt_name *n, const char *token,
 	const struct attempt_end *end);
 
 /* A new {"op": op, "job", "attempt"}. */
 json_t *message_of(const char *op, const struct attempt_name *n);
 /* One entry of "claims" in `observed`. */
-json_t *observed_claim(const struct attempt *a);
+json_t *observed_claim(struct attempt *a);
 json_t *observed_retired(
 	const struct attempt_name *n, const char *token, const struct attempt_end *end);
 

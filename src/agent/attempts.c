@@ -43,6 +43,8 @@ static void attempt_free(struct attempt *a)
 {
 	stop_supervising(a);
 	free(a->cards);
+	free(a->dir);
+	free(a->says);
 	free(a);
 }
 
@@ -72,6 +74,11 @@ struct attempt *attempts_add(struct attempts *t, const struct claim_spec *s)
 	a->policy = s->policy;
 	a->timeout_ms = s->timeout_ms;
 	a->grace_ms = s->grace_ms;
+	a->lead_signal = s->lead_signal;
+	a->lead_ms = s->lead_ms;
+	a->dir = s->dir ? xstrdup(s->dir) : NULL;
+	a->oom_kills = s->dir ? s->oom_kills : -1;
+	a->oom_kills_end = -1;
 	a->n_cards = s->n_cards;
 	a->cards = xcalloc(s->n_cards, sizeof(*a->cards));
 	for (uint32_t i = 0; i < s->n_cards; i++) {
@@ -146,6 +153,9 @@ static void set_record(struct attempts *t, struct attempt *a, const struct claim
 	bool is_new = rec->state != a->rec.state;
 
 	a->rec = *rec;
+	/* The counter goes on; what it says now is as near to the end as it gets. */
+	if (is_new && a->dir && rec->state == ATTEMPT_ENDED && !strcmp(a->boot_id, t->boot_id))
+		a->oom_kills_end = proc_oom_kills();
 	if (is_new)
 		tell(t, a);
 }
@@ -214,8 +224,7 @@ static void supervise_here(struct attempts *t, struct attempt *a, int claim_fd, 
 	a->rec = *rec;
 	s->claim_fd = claim_fd;
 	s->rec = *rec;
-	s->timeout_ms = a->timeout_ms;
-	s->grace_ms = a->grace_ms;
+	supervise_set_limits(s, a->timeout_ms, a->grace_ms, a->lead_signal, a->lead_ms);
 	s->is_parent = a->has_status || is_our_child(rec->pid);
 	s->phase = SUPERVISE_RUNNING;
 	a->sup = s;
@@ -478,6 +487,16 @@ static void leftover_turn(struct attempts *t, struct attempt *a, int64_t now_ms)
 	set_watched(t, a, false);
 }
 
+/* As the shim does it (shim.c). */
+static void note_lead(struct attempt *a)
+{
+	if (a->sup->rec.lead_sent_boot_ms == a->sup->lead_sent_ms)
+		return;
+	a->sup->rec.lead_sent_boot_ms = a->sup->lead_sent_ms;
+	claim_write_record(a->claim_fd, &a->sup->rec, false, NULL);
+	a->rec = a->sup->rec;
+}
+
 static void supervised_turn(struct attempts *t, struct attempt *a, int64_t now_ms)
 {
 	struct attempt_end end = {0};
@@ -489,8 +508,10 @@ static void supervised_turn(struct attempts *t, struct attempt *a, int64_t now_m
 	}
 	ms = supervise_turn(a->sup, now_ms, true, &end);
 	a->turn_at_ms = now_ms + (ms < 0 || ms > 5000 ? 5000 : ms);
-	if (a->sup->phase != SUPERVISE_ENDED)
+	if (a->sup->phase != SUPERVISE_ENDED) {
+		note_lead(a);
 		return;
+	}
 	end.seen_by_shim = false;
 	finish_supervising(t, a, &end, now_ms);
 	if (a->rec.state == ATTEMPT_ENDED)

@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct says_cache;
+
 struct attempt_card {
 	char uuid[48];
 	int64_t declared_mib; /* -1: the whole card */
@@ -34,6 +36,12 @@ struct attempt {
 	struct attempt_card *cards;
 	struct claim_policy policy;
 	int64_t timeout_ms, grace_ms;
+	int32_t lead_signal;
+	int64_t lead_ms;
+	char *dir; /* a job of the queue: its directory; else NULL */
+	int64_t oom_kills; /* the machine's counter at the claim, and as it was when the end was heard of; -1 unknown */
+	int64_t oom_kills_end;
+	struct says_cache *says; /* what facts_of_end.c has found in its output; owned */
 	struct claim_record rec; /* as last read */
 	pid_t shim; /* forked by this agent and not reaped; 0 */
 	bool is_watched; /* a shim holds the lock, or is about to, or the agent does its work */

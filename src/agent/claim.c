@@ -200,7 +200,7 @@ static void remove_claim_at(struct root *r, const char *path, const char *token)
 	fd_remove_tree_at(r->fd, gone);
 	if (renameat(r->fd, path, r->fd, gone) < 0)
 		return;
-	static const char *const files[] = {"state", "spec", "lock", "stop"};
+	static const char *const files[] = {"state", "spec", "lock", "stop", "body"};
 	CLEANUP_CLOSE int fd = openat(r->fd, gone, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(files); i++)
 		unlinkat(fd, files[i], 0);
@@ -221,6 +221,7 @@ static bool may_be_spare(struct root *r, const char *path)
 	CLEANUP_CLOSE int fd = openat(r->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct sys_stat st;
 	return fd >= 0 && sys_stat_at(fd, "stop", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT &&
+	       sys_stat_at(fd, "body", AT_SYMLINK_NOFOLLOW, &st) == -ENOENT &&
 	       sys_stat_at(fd, "spec", AT_SYMLINK_NOFOLLOW, &st) == 0 &&
 	       st.size <= SPARE_SPEC_MAX &&
 	       sys_stat_at(fd, "state", AT_SYMLINK_NOFOLLOW, &st) == 0 &&

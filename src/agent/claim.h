@@ -57,13 +57,23 @@ struct claim_spec {
 	int64_t timeout_ms; /* 0: none; on BOOTTIME, from the start */
 	int64_t grace_ms; /* TERM to KILL */
 	uint32_t umask_bits;
+	/* A job of the queue; the rest is NULL and 0 in others. job_dir.h gives it argv, cwd, output and error_output. */
+	char *dir; /* absolute: its own directory */
+	char *error_output; /* stderr apart; NULL: it goes where stdout does */
+	bool login; /* the shell reads the login files first */
+	int32_t lead_signal; /* to the group lead_ms before the limit; 0: none */
+	int64_t lead_ms;
+	int64_t oom_kills; /* the machine's counter when it was claimed; -1 unknown */
+	/* In a launch only, not in a claim: what becomes run.sh. */
+	char *body; /* NULL and is_staged: it lies in new/<token>/body */
+	bool is_staged;
 };
 
 void claim_spec_done(struct claim_spec *s);
 json_t *claim_spec_encode(const struct claim_spec *s);
 /*
  * From disk, or from a launch message's job object into whose "env" the caller has put the shared variables first (of
- * two with one name the later is kept). Bounds everything; names the key in *e. "queue" and "boot_id" may be missing, as in
+ * two with one name the later is kept). One with a "dir" and a "body" or "staged" needs no "argv" and "output". Bounds everything; names the key in *e. "queue" and "boot_id" may be missing, as in
  * a message: then they're "" and the caller fills them before claim_make.
  */
 int claim_spec_decode(const json_t *o, struct claim_spec *ret, struct err *e);
@@ -78,6 +88,7 @@ struct claim_record {
 	uint64_t start_ticks;
 	char boot_id[40];
 	uint64_t pid_ns;
+	int64_t lead_sent_boot_ms; /* when the lead signal was sent; 0: not */
 	struct attempt_end end; /* when ended; started_* also while started */
 };
 

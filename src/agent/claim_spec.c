@@ -24,6 +24,9 @@ void claim_spec_done(struct claim_spec *s)
 	free(s->env);
 	free(s->cwd);
 	free(s->output);
+	free(s->dir);
+	free(s->error_output);
+	free(s->body);
 	*s = (struct claim_spec){0};
 }
 
@@ -45,10 +48,21 @@ static json_t *encode_cards(const struct claim_spec *s)
 	return a;
 }
 
+/* What only a job of the queue has; an older agent that reads it passes it over and runs the job all the same. */
+static void encode_queue_job(const struct claim_spec *s, json_t *o)
+{
+	json_object_set_new(o, "dir", json_string(s->dir));
+	json_object_set_new(o, "error_output", json_string(s->error_output));
+	json_object_set_new(o, "login", json_boolean(s->login));
+	json_object_set_new(o, "lead_signal", json_integer(s->lead_signal));
+	json_object_set_new(o, "lead_ms", json_integer((json_int_t)s->lead_ms));
+	json_object_set_new(o, "oom_kills", json_integer((json_int_t)s->oom_kills));
+}
+
 json_t *claim_spec_encode(const struct claim_spec *s)
 {
 	const struct claim_policy *p = &s->policy;
-	return json_pack("{s:i, s:s, s:I, s:I, s:s, s:s, s:o,"
+	json_t *o = json_pack("{s:i, s:s, s:I, s:I, s:s, s:s, s:o,"
 			 " s:{s:I, s:I, s:f, s:b, s:b, s:I},"
 			 " s:o, s:o, s:s, s:s, s:I, s:I, s:I}",
 		"version", 1, "queue", s->name.queue, "job", (json_int_t)s->name.job, "attempt",
@@ -60,6 +74,9 @@ json_t *claim_spec_encode(const struct claim_spec *s)
 		encode_strings(s->argv), "env", encode_strings(s->env), "cwd", s->cwd, "output",
 		s->output, "timeout_ms", (json_int_t)s->timeout_ms, "grace_ms",
 		(json_int_t)s->grace_ms, "umask", (json_int_t)s->umask_bits);
+	if (o && s->dir)
+		encode_queue_job(s, o);
+	return o;
 }
 
 static int get_int(
@@ -277,20 +294,76 @@ static int drop_duplicates(char **env, struct err *e)
 	return 0;
 }
 
-static int decode_command(const json_t *o, struct claim_spec *s, struct err *e)
+/* Text of any length that a message may have. */
+static int get_text(const json_t *o, const char *key, char **ret, struct err *e)
 {
-	int64_t bits = 0;
+	const char *s = NULL;
+	int r = check_string(json_object_get(o, key), key, CLAIM_SPEC_MAX, &s, e);
+	if (!r)
+		*ret = xstrdup(s);
+	return r;
+}
+
+static int decode_optional_bool(const json_t *o, const char *key, bool *ret, struct err *e)
+{
+	return json_object_get(o, key) ? get_bool(o, key, ret, e) : 0;
+}
+
+static int decode_lead(const json_t *o, struct claim_spec *s, struct err *e)
+{
+	int64_t signal = 0;
+	int r = json_object_get(o, "lead_signal") ? get_int(o, "lead_signal", 0, 64, &signal, e)
+						  : 0;
+	if (!r && json_object_get(o, "lead_ms"))
+		r = get_int(o, "lead_ms", 0, TIME_MS_MAX, &s->lead_ms, e);
+	s->lead_signal = (int32_t)signal;
+	return r;
+}
+
+/* Members of a job of the queue; *s is as it was when it has no "dir". */
+static int decode_queue_job(const json_t *o, struct claim_spec *s, struct err *e)
+{
+	if (!json_object_get(o, "dir"))
+		return 0;
+	s->oom_kills = -1;
+	int r = get_path(o, "dir", &s->dir, e);
+	if (!r && json_object_get(o, "error_output"))
+		r = get_path(o, "error_output", &s->error_output, e);
+	if (!r && json_object_get(o, "body"))
+		r = get_text(o, "body", &s->body, e);
+	if (!r)
+		r = decode_optional_bool(o, "staged", &s->is_staged, e);
+	if (!r)
+		r = decode_optional_bool(o, "login", &s->login, e);
+	if (!r)
+		r = decode_lead(o, s, e);
+	if (!r && json_object_get(o, "oom_kills"))
+		r = get_int(o, "oom_kills", -1, INT64_MAX, &s->oom_kills, e);
+	if (!r && s->body && s->is_staged)
+		r = err_set(e, -EINVAL, "a job has a \"body\" or is \"staged\", not both");
+	return r;
+}
+
+static int decode_argv(const json_t *o, struct claim_spec *s, struct err *e)
+{
 	int r = decode_strings(o, "argv", CLAIM_ARGS_MAX, &s->argv, e);
 	if (!r && (!s->argv[0] || s->argv[0][0] != '/'))
 		r = err_set(e, -EINVAL, "\"argv\" must begin with an absolute path");
+	return r ? r : get_path(o, "output", &s->output, e);
+}
+
+static int decode_command(const json_t *o, struct claim_spec *s, struct err *e)
+{
+	int64_t bits = 0;
+	int r = decode_queue_job(o, s, e);
+	if (!r && !s->body && !s->is_staged)
+		r = decode_argv(o, s, e);
 	if (!r)
 		r = decode_strings(o, "env", CLAIM_ENV_MAX, &s->env, e);
 	if (!r)
 		r = drop_duplicates(s->env, e);
 	if (!r)
 		r = get_path(o, "cwd", &s->cwd, e);
-	if (!r)
-		r = get_path(o, "output", &s->output, e);
 	if (!r)
 		r = get_int(o, "timeout_ms", 0, TIME_MS_MAX, &s->timeout_ms, e);
 	if (!r)

@@ -41,7 +41,8 @@ enum {
 	AT_ENDED_WALL = 64,
 	AT_BOOT_ID = 72,
 	AT_TEXT = 112,
-	PAYLOAD_SIZE = 272,
+	AT_LEAD_SENT = 272,
+	PAYLOAD_SIZE = 280,
 };
 
 static void put(uint8_t *at, uint64_t v, size_t n)
@@ -85,6 +86,7 @@ void claim_slot_encode(const struct claim_record *rec, uint8_t ret[CLAIM_SLOT_SI
 	put(p + AT_ENDED_WALL, (uint64_t)end->ended_wall_ms, 8);
 	memcpy(p + AT_BOOT_ID, rec->boot_id, strnlen(rec->boot_id, sizeof(rec->boot_id) - 1));
 	memcpy(p + AT_TEXT, end->text, strnlen(end->text, sizeof(end->text) - 1));
+	put(p + AT_LEAD_SENT, (uint64_t)rec->lead_sent_boot_ms, 8);
 	put(ret + CRC_AT, crc32_ieee(ret, CRC_AT), 4);
 }
 
@@ -117,6 +119,7 @@ static bool slot_decode(const uint8_t *slot, struct claim_record *ret)
 		.pid = (pid_t)(int32_t)get(p + AT_PID, 4),
 		.start_ticks = get(p + AT_START, 8),
 		.pid_ns = get(p + AT_PID_NS, 8),
+		.lead_sent_boot_ms = (int64_t)get(p + AT_LEAD_SENT, 8),
 		.end =
 			{
 				.how = (enum end_how)p[AT_HOW],

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define READ_STEP 65536
+#define BULK_UNREAD_MAX 65536
 #define IN_MAX (2 * WIRE_JSON_MAX)
 
 int client_new(int fd, uint64_t id, int64_t now_ms, struct client **ret, struct err *e)
@@ -116,14 +117,19 @@ bool client_write(struct client *c)
 	return true;
 }
 
-static void put(struct client *c, json_t *msg)
+static void drop_written(struct client *c)
 {
-	struct err e = {0};
-
 	if (c->out_at > READ_STEP) {
 		buf_drop(&c->out, c->out_at);
 		c->out_at = 0;
 	}
+}
+
+static void put(struct client *c, json_t *msg)
+{
+	struct err e = {0};
+
+	drop_written(c);
 	if (!c->is_dead && wire_put_json(&c->out, msg, &e))
 		client_error(c, e.text);
 }
@@ -149,12 +155,36 @@ void client_put_sample(struct client *c, const struct buf *frame)
 	buf_put(&c->sample, frame->data, frame->len);
 }
 
-void client_error(struct client *c, const char *text)
+bool client_takes_bulk(const struct client *c)
+{
+	return !c->sample.len && unread(c) < BULK_UNREAD_MAX;
+}
+
+void client_send_bulk(struct client *c, uint64_t stream, const char *bytes, size_t n)
+{
+	drop_written(c);
+	wire_put_bulk(&c->out, stream, bytes, n, NULL);
+}
+
+static json_t *error_message(const char *text)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
 
 	text_put_clean(&clean, text, strlen(text));
-	client_send(c, json_pack("{s:s, s:s}", "op", "error", "text", buf_str(&clean)));
+	return json_pack("{s:s, s:s}", "op", "error", "text", buf_str(&clean));
+}
+
+void client_error(struct client *c, const char *text)
+{
+	client_send(c, error_message(text));
+}
+
+void client_error_of(struct client *c, int64_t id, const char *text)
+{
+	json_t *msg = error_message(text);
+
+	json_object_set_new(msg, "id", json_integer(id));
+	client_send(c, msg);
 }
 
 bool client_is_alive(struct client *c, int64_t now_ms)

@@ -81,7 +81,16 @@ void client_send(struct client *c, json_t *msg);
 void client_push(struct client *c, json_t *msg);
 /* A sample's whole frame: replaces one that hasn't begun to go out. */
 void client_put_sample(struct client *c, const struct buf *frame);
+/* A piece of a stream, at most WIRE_BULK_MAX bytes; only while client_takes_bulk. */
+void client_send_bulk(struct client *c, uint64_t stream, const char *bytes, size_t n);
+/*
+ * Streams fill only what's left: nothing waits behind more than a moment's worth of them, and a sample that waits for its
+ * turn goes first.
+ */
+bool client_takes_bulk(const struct client *c);
 /* The text of "error". */
 void client_error(struct client *c, const char *text);
+/* The same with the id of the stream it's about. */
+void client_error_of(struct client *c, int64_t id, const char *text);
 /* Limits on silence and unread bytes: false when it must be closed. */
 bool client_is_alive(struct client *c, int64_t now_ms);

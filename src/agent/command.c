@@ -6,6 +6,8 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/files.h"
+#include "agent/job_dir.h"
 #include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
@@ -19,8 +21,9 @@
 
 #define JOBS_MAX 10000
 #define OBSERVED_STEP 1000 /* claims in one message */
+#define OBSERVED_BYTES (WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
-enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4 };
+enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_STREAM = 8 };
 
 static int name_of(const struct client *c, int64_t job, int64_t attempt, struct attempt_name *ret)
 {
@@ -223,16 +226,20 @@ static int job_spec(struct agent *a, const struct client *c, const json_t *job, 
 	name_of(c, number, attempt, &n);
 	o = json_copy((json_t *)job);
 	env = json_array();
+	if (json_object_get(o, "dir"))
+		r = job_dir_expand(o, &n, agent_account(a), env, e);
 	json_array_extend(env, shared);
 	json_array_extend(env, json_object_get(job, "env"));
 	add_own_vars(a, env, &n);
 	json_object_set_new(o, "env", env);
 	json_object_del(o, "queue");
 	json_object_del(o, "boot_id");
-	r = claim_spec_decode(o, ret, e);
+	if (!r)
+		r = claim_spec_decode(o, ret, e);
 	json_decref(o);
 	if (r)
 		return err_wrap(e, r, "job %lld", (long long)number);
+	job_dir_fill(ret);
 	ret->name = n;
 	memcpy(ret->boot_id, a->attempts.boot_id, sizeof(ret->boot_id));
 	return 0;
@@ -308,11 +315,14 @@ static json_t *observed_message(const struct agent *a, const json_t *msg)
 
 /* Sends what is there once it's many; all but the last message say that more follow. */
 static void observed_add(
-	const struct agent *a, struct client *c, const json_t *msg, json_t **out, json_t *claim)
+	const struct agent *a, struct client *c, const json_t *msg, json_t **out, size_t *size, json_t *claim)
 {
 	json_t *claims = json_object_get(*out, "claims");
+	size_t bytes = json_dumpb(claim, NULL, 0, JSON_COMPACT);
 
-	if (json_array_size(claims) == OBSERVED_STEP) {
+	*size += bytes;
+	if (json_array_size(claims) == OBSERVED_STEP || (*size > OBSERVED_BYTES && *size > bytes)) {
+		*size = bytes;
 		json_object_set_new(*out, "more", json_true());
 		client_send(c, *out);
 		*out = observed_message(a, msg);
@@ -327,6 +337,7 @@ static int on_observe(struct agent *a, struct client *c, const json_t *msg, stru
 	struct attempt_name n;
 	struct attempt_end end;
 	char token[ID_LEN];
+	size_t size = 0;
 	json_t *out;
 
 	if (!json_is_integer(json_object_get(msg, "id")))
@@ -335,11 +346,11 @@ static int on_observe(struct agent *a, struct client *c, const json_t *msg, stru
 	out = observed_message(a, msg);
 	for (size_t i = 0; i < a->attempts.n; i++)
 		if (!strcmp(a->attempts.items[i]->name.queue, c->queue))
-			observed_add(a, c, msg, &out, observed_claim(a->attempts.items[i]));
+			observed_add(a, c, msg, &out, &size, observed_claim(a->attempts.items[i]));
 	for (size_t i = 0; i < json_array_size(want); i++)
 		if (!pair_of(c, json_array_get(want, i), &n) && !attempts_find(&a->attempts, &n) &&
 			!retired_find(a->retired, &n, token, &end))
-			observed_add(a, c, msg, &out, observed_retired(&n, token, &end));
+			observed_add(a, c, msg, &out, &size, observed_retired(&n, token, &end));
 	client_send(c, out);
 	return 0;
 }
@@ -400,6 +411,54 @@ static int on_ack(struct agent *a, struct client *c, const json_t *msg, struct e
 	return 0;
 }
 
+/* ---- what is left of old jobs ---- */
+
+/* "7.1", which has no claim any more. */
+static bool may_remove(struct agent *a, const struct client *c, const json_t *v,
+	struct attempt_name *ret)
+{
+	char name[ATTEMPT_NAME_LEN];
+	CLEANUP_CLOSE int fd = -1;
+
+	if (!json_is_string(v))
+		return false;
+	if (snprintf(name, sizeof(name), "%s/%s", c->queue, json_string_value(v)) >=
+			(int)sizeof(name) ||
+		attempt_name_parse(name, ret) || attempts_find(&a->attempts, ret))
+		return false;
+	fd = claim_open(&a->root, ret);
+	return fd == -ENOENT;
+}
+
+static int on_remove(struct agent *a, struct client *c, const json_t *msg, struct err *e)
+{
+	const json_t *names = json_object_get(msg, "names");
+	CLEANUP_FREE struct attempt_name *found = NULL;
+	CLEANUP_FREE char *job_root = NULL;
+	char root[JOB_DIR_MAX];
+	int64_t id;
+	size_t n = 0;
+	int r;
+
+	if ((r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &id, e)) ||
+		(r = wire_str(msg, "root", root, sizeof(root), e)))
+		return r;
+	if (!json_is_array(names) || json_array_size(names) > JOBS_MAX)
+		return err_set(e, -EINVAL,
+			"the message's \"names\" must be a list of at most %d names", JOBS_MAX);
+	r = account_path(agent_account(a), root, &job_root, e);
+	if (r)
+		return r;
+	found = xcalloc(json_array_size(names) + 1, sizeof(*found));
+	for (size_t i = 0; i < json_array_size(names); i++)
+		n += may_remove(a, c, json_array_get(names, i), &found[n]);
+	r = job_dir_remove(job_root, found, n, e);
+	if (r < 0)
+		return r;
+	client_send(c, json_pack("{s:s, s:I, s:i}", "op", "removed", "id", (json_int_t)id, "n", r));
+	return 0;
+}
+
 /* ---- the rest ---- */
 
 static int on_yield(struct agent *a, struct client *c, const json_t *msg, struct err *e)
@@ -453,8 +512,13 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
+	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_remove},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
+	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_STREAM, files_stage},
+	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_STREAM, files_open},
+	{"credit", NEEDS_HELLO, files_credit},
+	{"close", NEEDS_HELLO, files_close},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };
@@ -485,6 +549,7 @@ static int check_fence(struct agent *a, struct client *c, struct err *e)
 
 static void obey(struct agent *a, struct client *c, const struct command *cmd, const json_t *msg)
 {
+	const json_t *id = json_object_get(msg, "id");
 	struct err e = {0};
 	int r = 0;
 
@@ -494,33 +559,37 @@ static void obey(struct agent *a, struct client *c, const struct command *cmd, c
 		r = check_fence(a, c, &e);
 	if (!r)
 		r = cmd->run(a, c, msg, &e);
-	if (r)
+	if (r && (cmd->needs & NAMES_STREAM) && json_is_integer(id))
+		client_error_of(c, json_integer_value(id), e.text);
+	else if (r)
 		client_error(c, e.text);
 	if (r == -EPROTO)
 		c->is_closing = true;
 }
 
-/* The next message: the held one, or one off the input. NULL when there's none. */
-static json_t *next_message(struct client *c)
+/* The next message: the held one, or one off the input, after the pieces of streams before it. NULL when there's none. */
+static json_t *next_message(struct agent *a, struct client *c)
 {
-	json_t *msg = TAKE_PTR(c->held);
+	CLEANUP(wire_frame_done) struct wire_frame f = {0};
 	struct err e = {0};
+	int r;
 
-	if (msg)
-		return msg;
-	if (wire_get_json(&c->in, &msg, &e) < 0) {
+	if (c->held)
+		return TAKE_PTR(c->held);
+	while ((r = wire_get(&c->in, &f, &e)) > 0 && f.kind == WIRE_BULK)
+		files_bulk(a, c, f.stream, f.bytes.data, f.bytes.len);
+	if (r < 0) {
 		client_error(c, e.text);
 		c->is_closing = true;
-		return NULL;
 	}
-	return msg;
+	return TAKE_PTR(f.msg);
 }
 
 void command_read(struct agent *a, struct client *c)
 {
 	json_t *msg;
 
-	while (!c->is_closing && !a->leaving && (msg = next_message(c))) {
+	while (!c->is_closing && !a->leaving && (msg = next_message(a, c))) {
 		const struct command *cmd = find_command(msg);
 
 		if (cmd && (cmd->needs & WAITS_FOR_LAUNCH) && c->n_launching) {

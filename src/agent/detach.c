@@ -18,6 +18,7 @@
 /* What the agent itself and its sampler read. */
 static const char *const kept[] = {
 	"PATH",
+	"LANG",
 	"HOME",
 	"TZ",
 	"LD_LIBRARY_PATH",

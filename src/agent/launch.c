@@ -5,11 +5,14 @@
 #include "agent/launch.h"
 
 #include "agent/answer.h"
+#include "agent/job_dir.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/fd.h"
+#include "proc/proc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,8 +121,19 @@ static void drop_job(struct agent *a, struct launch_job *j)
 	j->is_decided = true;
 }
 
+/* A refusal is final, so nobody will claim what was sent ahead. */
+static void drop_stage(struct agent *a, const struct claim_spec *s)
+{
+	char path[ID_LEN + 8];
+
+	snprintf(path, sizeof(path), "new/%s", s->token);
+	if (s->is_staged)
+		fd_remove_tree_at(a->root.fd, path);
+}
+
 static void refuse(struct agent *a, struct launch_job *j, const struct refusal *r)
 {
+	drop_stage(a, &j->spec);
 	answer_refused(j->client ? agent_find_client(a, j->client) : NULL, &j->spec.name, r);
 	drop_job(a, j);
 }
@@ -184,6 +198,35 @@ static void found_on_disk(struct agent *a, struct launch_job *j, enum claim_made
 	refuse(a, j, &r);
 }
 
+/* Its text has become run.sh; a claim doesn't need it. */
+static void drop_body(struct agent *a, const struct claim_spec *s)
+{
+	CLEANUP_CLOSE int fd = s->is_staged ? claim_open(&a->root, &s->name) : -1;
+
+	if (fd >= 0)
+		unlinkat(fd, "body", 0);
+}
+
+/* A job of the queue has its directory before it has a claim. What has a claim already isn't touched: claim_make says so. */
+static int make_claim(
+	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e)
+{
+	CLEANUP_CLOSE int there = s->dir ? claim_open(&a->root, &s->name) : -1;
+	bool is_new = s->dir && there == -ENOENT;
+	int r = is_new ? job_dir_make(&a->root, s, e) : 0;
+
+	if (r)
+		return r;
+	s->oom_kills = is_new ? proc_oom_kills() : -1;
+	fault_point("agent.before-claim");
+	r = claim_make(&a->root, s, ret_made, e);
+	if (r && is_new)
+		job_dir_drop(s);
+	if (!r && *ret_made == CLAIM_MADE)
+		drop_body(a, s);
+	return r;
+}
+
 static void start_new(struct agent *a, struct launch_job *j)
 {
 	enum claim_made made = CLAIM_MADE;
@@ -192,8 +235,7 @@ static void start_new(struct agent *a, struct launch_job *j)
 	struct attempt *at;
 	int r;
 
-	fault_point("agent.before-claim");
-	r = claim_make(&a->root, &j->spec, &made, &e);
+	r = make_claim(a, &j->spec, &made, &e);
 	if (r) {
 		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
 		refuse(a, j, &refusal);
@@ -204,7 +246,7 @@ static void start_new(struct agent *a, struct launch_job *j)
 		return;
 	}
 	at = attempts_add(&a->attempts, &j->spec);
-	answer_claimed(agent_find_client(a, j->client), &j->spec.name);
+	answer_claimed(agent_find_client(a, j->client), &j->spec.name, j->spec.dir);
 	if (attempts_start(&a->attempts, at, &j->spec, &e))
 		agent_log(a, "%s", e.text);
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum step { STEP_OUTPUT, STEP_CWD, STEP_EXEC };
+enum step { STEP_OUTPUT, STEP_ERROR_OUTPUT, STEP_CWD, STEP_EXEC };
 
 struct failure {
 	int32_t step;
@@ -22,6 +22,7 @@ struct failure {
 
 static const char *const step_words[] = {
 	[STEP_OUTPUT] = "cannot open the output file",
+	[STEP_ERROR_OUTPUT] = "cannot open the file for stderr",
 	[STEP_CWD] = "cannot change to the directory",
 	[STEP_EXEC] = "cannot execute",
 };
@@ -37,11 +38,23 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* In a job's own directory nothing of that name was there, so a link is somebody else's doing. */
+static int open_output(const struct claim_spec *s, const char *path)
+{
+	int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC;
+	return open(path, s->dir ? flags | O_NOFOLLOW : flags, 0600);
+}
+
 static enum step become_job(const struct claim_spec *s)
 {
-	int fd = open(s->output, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0600);
+	int fd = open_output(s, s->output);
 	if (fd < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
 		return STEP_OUTPUT;
+	if (s->error_output) {
+		fd = open_output(s, s->error_output);
+		if (fd < 0 || dup2(fd, 2) < 0)
+			return STEP_ERROR_OUTPUT;
+	}
 	umask((mode_t)s->umask_bits);
 	if (chdir(s->cwd) < 0)
 		return STEP_CWD;
@@ -145,8 +158,10 @@ int leader_failure(struct leader *l, const struct claim_spec *s, struct attempt_
 	close_end(&l->hold_fd);
 	if (n != sizeof(f) || f.step < STEP_OUTPUT || f.step > STEP_EXEC)
 		return 0;
-	const char *const paths[] = {
-		[STEP_OUTPUT] = s->output, [STEP_CWD] = s->cwd, [STEP_EXEC] = s->argv[0]};
+	const char *const paths[] = {[STEP_OUTPUT] = s->output,
+		[STEP_ERROR_OUTPUT] = s->error_output,
+		[STEP_CWD] = s->cwd,
+		[STEP_EXEC] = s->argv[0]};
 	leader_fill_failure(step_words[f.step], f.code, paths[f.step], ret);
 	return 1;
 }

@@ -1,6 +1,7 @@
 /*
  * The job's first process: forked by the shim, held at a pipe until its start is on record, then the job itself.
- * Leader of its own session and process group; stdin is /dev/null, stdout and stderr the output file.
+ * Leader of its own session and process group; stdin is /dev/null, stdout and stderr
+ * the output file, or each its own.
  */
 #pragma once
 

@@ -12,6 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * What was seen of a card's XIDs. The sampler counts from its own start, and it's started anew when the driver hangs,
+ * which is when XIDs come: what an earlier one had seen is added.
+ */
+struct xids {
+	char uuid[GPU_UUID_LEN];
+	struct gpu_xid last; /* as the sampler told it last */
+	struct gpu_xid before; /* of the samplers before */
+};
+
 struct stamp {
 	char uuid[GPU_UUID_LEN];
 	uint64_t asked;
@@ -27,6 +37,8 @@ struct ledger {
 	size_t n_others;
 	struct stamp *stamps;
 	size_t n_stamps, cap_stamps;
+	struct xids *xids;
+	size_t n_xids, cap_xids;
 	uint64_t n_changes;
 };
 
@@ -47,6 +59,7 @@ void ledger_free(struct ledger *l)
 	track_free(l->track);
 	free(l->others);
 	free(l->stamps);
+	free(l->xids);
 	free(l);
 }
 
@@ -122,6 +135,48 @@ static bool is_on_blind_card(const struct ledger *l, uint32_t proc)
 	return card < l->snap.n_cards && l->snap.cards[card].is_blind;
 }
 
+static struct xids *xids_of(struct ledger *l, const char *uuid)
+{
+	for (size_t i = 0; i < l->n_xids; i++)
+		if (!strcmp(l->xids[i].uuid, uuid))
+			return &l->xids[i];
+	GROW(l->xids, l->n_xids, l->cap_xids);
+	l->xids[l->n_xids] = (struct xids){0};
+	memcpy(l->xids[l->n_xids].uuid, uuid, GPU_UUID_LEN);
+	return &l->xids[l->n_xids++];
+}
+
+static bool has_xids(const struct ledger *l, const struct gpu_card *c)
+{
+	for (size_t i = 0; i < l->n_xids; i++)
+		if (!strcmp(l->xids[i].uuid, c->uuid))
+			return true;
+	return c->xid.count > 0;
+}
+
+/* The cards' XIDs become those since the agent's start. A card that never had one isn't remembered. */
+static void add_xids(struct ledger *l)
+{
+	for (uint32_t i = 0; i < l->snap.n_cards; i++) {
+		struct gpu_card *c = &l->snap.cards[i];
+		struct xids *x;
+
+		if (!c->uuid[0] || !has_xids(l, c))
+			continue;
+		x = xids_of(l, c->uuid);
+		if (c->xid.count < x->last.count) {
+			x->before.count += x->last.count;
+			x->before.last = x->last.last;
+			x->before.boot_ms = x->last.boot_ms;
+		}
+		x->last = c->xid;
+		if (c->xid.count == 0)
+			c->xid = x->before;
+		else
+			c->xid.count += x->before.count;
+	}
+}
+
 void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap, uint64_t number)
 {
 	uint8_t *own;
@@ -137,6 +192,7 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	l->snap = *snap;
 	*snap = (struct gpu_snapshot){0};
 	l->number = number;
+	add_xids(l);
 	if (!l->snap.has_old_procs)
 		l->fresh_number = number;
 	free(l->proc_owner);

@@ -114,6 +114,7 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->ledger = ledger_new();
 	a->promise = promise_new(o->promise_dir);
 	a->sampler = sampler_new(o->open_gpu);
+	a->files = files_new();
 	attempts_init(&a->attempts, &a->root, agent_attempt_changed, a);
 	r = attempts_load(&a->attempts, a->now_ms, e);
 	if (r)
@@ -160,6 +161,7 @@ void agent_done(struct agent *a)
 	for (size_t i = 0; i < a->n_clients; i++)
 		client_free(a->clients[i]);
 	free(a->clients);
+	files_free(a->files);
 	launch_done(&a->launch);
 	attempts_done(&a->attempts);
 	sampler_free(a->sampler);
@@ -170,6 +172,7 @@ void agent_done(struct agent *a)
 	buf_done(&a->frame[0]);
 	buf_done(&a->frame[1]);
 	host_reader_done(&a->host);
+	node_reader_done(&a->node);
 	json_decref(a->sim_vars);
 	for (int *fd = (int[]){a->listen_fd, a->bell_fd, a->signal_fd, a->lock_fd}, i = 0; i < 4;
 		i++)
@@ -269,6 +272,8 @@ static void give_up_office(struct agent *a)
 			close(**p);
 		**p = -1;
 	}
+	files_free(a->files);
+	a->files = NULL;
 	promise_free(a->promise);
 	a->promise = NULL;
 	sampler_free(a->sampler);

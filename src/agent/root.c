@@ -3,6 +3,7 @@
  * Decides nothing about claims.
  */
 #include "agent/root.h"
+#include "agent/account.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/fs.h"
@@ -11,7 +12,6 @@
 #include "proc/proc.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -28,20 +28,6 @@ void root_done(struct root *r)
 	if (r->fd >= 0)
 		close(r->fd);
 	root_init(r);
-}
-
-/* The account's home by passwd: $HOME may differ from one login to the next. */
-static int home_by_passwd(char *ret, size_t size)
-{
-	char space[4096];
-	struct passwd pw, *found = NULL;
-	int r = getpwuid_r(geteuid(), &pw, space, sizeof(space), &found);
-	if (r || !found || !found->pw_dir || found->pw_dir[0] != '/')
-		return -ENOENT;
-	if (strlen(found->pw_dir) >= size)
-		return -ENAMETOOLONG;
-	memcpy(ret, found->pw_dir, strlen(found->pw_dir) + 1);
-	return 0;
 }
 
 /* "<host>-<8 digits of the machine key>": homes are shared among machines, and images share machine ids. */
@@ -84,9 +70,11 @@ static bool is_usable(const char *path)
 
 static int default_path(char *ret, size_t size)
 {
-	char home[2048], machine[160];
-	if (home_by_passwd(home, sizeof(home)) == 0 && strcmp(home, "/") != 0 &&
-		access(home, X_OK) == 0 && machine_name(machine, sizeof(machine)) == 0) {
+	char machine[160];
+	struct account account;
+	account_read(&account);
+	const char *home = account.home;
+	if (home[0] && strcmp(home, "/") != 0 && access(home, X_OK) == 0 && machine_name(machine, sizeof(machine)) == 0) {
 		int n = snprintf(ret, size, "%s/.gpustow/agent/%s", home, machine);
 		if (n > 0 && (size_t)n < size && is_usable(ret))
 			return n;

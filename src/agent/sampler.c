@@ -43,7 +43,7 @@ struct request {
 
 struct answer {
 	uint32_t magic;
-	uint32_t n_cards, n_procs, n_instances;
+	uint32_t n_cards, n_procs, n_instances, n_left_out;
 	bool has_details, has_old_procs, has_foreign_pids;
 	int64_t driver_us;
 	struct gpu_call slowest;
@@ -221,6 +221,7 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.n_procs = s->n_procs < GPU_PROC_MAX ? s->n_procs : GPU_PROC_MAX,
 		.n_instances =
 			s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
+		.n_left_out = s->n_left_out,
 		.has_details = s->more != NULL,
 		.has_old_procs = s->has_old_procs,
 		.has_foreign_pids = s->has_foreign_pids,
@@ -432,6 +433,7 @@ static void take_answer(const struct buf *in, const struct answer *a, struct gpu
 		.n_cards = a->n_cards,
 		.n_procs = a->n_procs,
 		.n_instances = a->n_instances,
+		.n_left_out = a->n_left_out,
 		.has_details = a->has_details,
 		.has_old_procs = a->has_old_procs,
 		.has_foreign_pids = a->has_foreign_pids,

@@ -61,6 +61,13 @@ struct client *agent_commander(const struct agent *a, const char *queue)
 	return NULL;
 }
 
+const struct account *agent_account(struct agent *a)
+{
+	if (!a->account.is_known)
+		account_read(&a->account);
+	return &a->account;
+}
+
 uint64_t agent_ask_sample(struct agent *a)
 {
 	return sampler_ask(a->sampler, a->now_ms);
@@ -76,6 +83,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
 	a->promises_are_old = true;
 	event_push(a, at);
+	files_attempt_changed(a, &at->name);
 	if (at->is_acked)
 		agent_retire_soon(a);
 }
@@ -400,6 +408,7 @@ static int64_t wait_ms(struct agent *a)
 	sooner(&ms, attempts_turn(&a->attempts, a->now_ms));
 	sooner(&ms, sampler_turn(a->sampler, a->now_ms));
 	sooner(&ms, launch_wait_ms(a));
+	sooner(&ms, files_wait_ms(a));
 	if (!sampler_is_asked(a->sampler))
 		for (size_t i = 0; i < a->n_clients; i++)
 			if (a->clients[i]->watch_ms)
@@ -409,7 +418,7 @@ static int64_t wait_ms(struct agent *a)
 
 /* ---- the loop ---- */
 
-enum { POLL_LISTEN, POLL_BELL, POLL_SIGNAL, POLL_SAMPLER, POLL_CLIENTS };
+enum { POLL_LISTEN, POLL_BELL, POLL_SIGNAL, POLL_SAMPLER, POLL_FILES, POLL_CLIENTS };
 
 static size_t fill_poll(struct agent *a, struct pollfd *p)
 {
@@ -417,6 +426,7 @@ static size_t fill_poll(struct agent *a, struct pollfd *p)
 	p[POLL_BELL] = (struct pollfd){.fd = a->bell_fd, .events = POLLIN};
 	p[POLL_SIGNAL] = (struct pollfd){.fd = a->signal_fd, .events = POLLIN};
 	p[POLL_SAMPLER] = (struct pollfd){.fd = sampler_fd(a->sampler), .events = POLLIN};
+	p[POLL_FILES] = (struct pollfd){.fd = files_fd(a), .events = POLLIN};
 	for (size_t i = 0; i < a->n_clients; i++) {
 		const struct client *c = a->clients[i];
 		short events = 0;
@@ -441,6 +451,8 @@ static void take_events(struct agent *a, const struct pollfd *p)
 		take_rings(a);
 	if (p[POLL_SAMPLER].revents)
 		take_snapshot(a);
+	if (p[POLL_FILES].revents)
+		files_heard(a);
 	for (size_t i = 0; i < n; i++)
 		if (p[POLL_CLIENTS + i].revents & (POLLIN | POLLHUP | POLLERR))
 			read_client(a, a->clients[i]);
@@ -462,6 +474,7 @@ static void act(struct agent *a)
 	sample_push(a);
 	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
 		agent_retire(a);
+	files_turn(a);
 	for (size_t i = 0; i < a->n_clients; i++)
 		write_client(a, a->clients[i]);
 	drop_dead_clients(a);

@@ -4,8 +4,10 @@
  */
 #pragma once
 
+#include "agent/account.h"
 #include "agent/attempts.h"
 #include "agent/client.h"
+#include "agent/files.h"
 #include "agent/fence.h"
 #include "agent/launch.h"
 #include "agent/ledger.h"
@@ -14,6 +16,7 @@
 #include "agent/sampler.h"
 #include "base/sys.h"
 #include "proc/host.h"
+#include "proc/node.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +36,7 @@ struct agent {
 	struct promise *promise;
 	struct sampler *sampler;
 	struct launch launch;
+	struct files *files;
 	struct client **clients; /* owned */
 	size_t n_clients, cap_clients;
 	uint64_t last_client;
@@ -46,8 +50,10 @@ struct agent {
 	uint64_t frame_number[2];
 	uint64_t frame_changes[2]; /* what ledger_changes said then */
 	struct host_reader host;
+	struct node_reader node;
 	bool is_on_battery; /* when the machine's figures were last read */
 	size_t n_compacted; /* retired lines when they were last looked through */
+	struct account account; /* asked of passwd with the first job of a queue */
 	json_t *sim_vars; /* variables that every job gets under simulated cards; NULL: not asked yet */
 };
 
@@ -72,6 +78,8 @@ void agent_done(struct agent *a);
 struct client *agent_find_client(const struct agent *a, uint64_t id);
 /* The link that commands this queue; NULL without. */
 struct client *agent_commander(const struct agent *a, const char *queue);
+/* The account as passwd has it; asked once, for the directory behind it may be slow. */
+const struct account *agent_account(struct agent *a);
 /* A sample as soon as there's a new one; returns the request's number. */
 uint64_t agent_ask_sample(struct agent *a);
 /* An attempt changed (attempts.h); arg is the agent. */

@@ -187,22 +187,32 @@ static bool launch(struct shim *h)
 	return true;
 }
 
+/* Not synced, like the start: a reboot ends the job anyway. When it can't be written, a later one sends it again. */
+static void note_lead(struct shim *h)
+{
+	if (h->rec.lead_sent_boot_ms == h->job.lead_sent_ms)
+		return;
+	h->rec.lead_sent_boot_ms = h->job.lead_sent_ms;
+	claim_write_record(h->claim_fd, &h->rec, false, NULL);
+}
+
 static void watch(struct shim *h)
 {
 	struct attempt_end end = {0};
 	h->job = (struct supervise){
 		.claim_fd = h->claim_fd,
 		.rec = h->rec,
-		.timeout_ms = h->spec->timeout_ms,
-		.grace_ms = h->spec->grace_ms,
 		.tree_root = getpid(),
 		.is_parent = true,
 	};
+	supervise_set_limits(&h->job, h->spec->timeout_ms, h->spec->grace_ms, h->spec->lead_signal,
+		h->spec->lead_ms);
 	for (;;) {
 		reap(h);
 		int64_t wait_ms = supervise_turn(&h->job, clock_boot_ms(), true, &end);
 		if (h->job.phase == SUPERVISE_ENDED)
 			break;
+		note_lead(h);
 		wait_event(h, wait_ms);
 	}
 	if (leader_failure(&h->leader, h->spec, &end)) {

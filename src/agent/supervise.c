@@ -143,12 +143,39 @@ static bool has_unread_status(const struct supervise *s)
 	       info.si_pid == s->rec.pid;
 }
 
-static int64_t limit_at(const struct supervise *s)
+void supervise_set_limits(struct supervise *s, int64_t timeout_ms, int64_t grace_ms,
+	int32_t lead_signal, int64_t lead_ms)
+{
+	s->timeout_ms = timeout_ms;
+	s->grace_ms = grace_ms;
+	s->lead_signal = lead_signal;
+	/* A lead longer than the limit begins with the job, and the limit stands. */
+	s->lead_ms = lead_ms < timeout_ms ? lead_ms : timeout_ms;
+	s->lead_sent_ms = s->rec.lead_sent_boot_ms;
+}
+
+/* When the limit is over by the clock alone. */
+static int64_t clock_limit_at(const struct supervise *s)
 {
 	int64_t at;
 	if (s->timeout_ms <= 0 ||
 		__builtin_add_overflow(s->rec.end.started_boot_ms, s->timeout_ms, &at))
 		return INT64_MAX;
+	return at;
+}
+
+static bool owes_lead(const struct supervise *s)
+{
+	return s->lead_signal > 0 && s->timeout_ms > 0 && !s->lead_sent_ms;
+}
+
+/* When TERM is due. A machine that slept past both still gives the lead signal its lead. */
+static int64_t limit_at(const struct supervise *s)
+{
+	int64_t at = clock_limit_at(s), led;
+	if (s->lead_sent_ms && !__builtin_add_overflow(s->lead_sent_ms, s->lead_ms, &led) &&
+		led > at)
+		return led;
 	return at;
 }
 
@@ -161,7 +188,7 @@ static bool wants_stop(struct supervise *s, int64_t now_ms, bool look_for_stop)
 		s->grace_ms = grace_ms;
 		return true;
 	}
-	if (now_ms >= limit_at(s)) {
+	if (!owes_lead(s) && now_ms >= limit_at(s)) {
 		s->reason = STOP_TIMEOUT;
 		return true;
 	}
@@ -259,6 +286,22 @@ static int64_t finish(struct supervise *s, int64_t now_ms, struct attempt_end *r
 	return -1;
 }
 
+/* ms until the lead signal is due, INT64_MAX when none is; sends it when it is. */
+static int64_t turn_lead(struct supervise *s, int64_t now_ms)
+{
+	if (!owes_lead(s))
+		return INT64_MAX;
+	int64_t due_ms = clock_limit_at(s) - s->lead_ms;
+	if (now_ms < due_ms)
+		return due_ms - now_ms;
+	pid_t pid = s->rec.pid;
+	s->lead_sent_ms = now_ms;
+	if (pid > 1 && kill(-pid, s->lead_signal) < 0 && errno == ESRCH)
+		proc_signal(pid, s->rec.start_ticks,
+			s->lead_signal); /* it hasn't made its session yet */
+	return INT64_MAX;
+}
+
 static int64_t turn_running(struct supervise *s, int64_t now_ms, bool look_for_stop)
 {
 	if (wants_stop(s, now_ms, look_for_stop)) {
@@ -267,8 +310,10 @@ static int64_t turn_running(struct supervise *s, int64_t now_ms, bool look_for_s
 			terminate(s, now_ms);
 		return 0;
 	}
-	int64_t limit = limit_at(s);
+	int64_t lead_wait_ms = turn_lead(s, now_ms), limit = limit_at(s);
 	int64_t wait_ms = limit == INT64_MAX ? -1 : limit - now_ms;
+	if (lead_wait_ms < wait_ms)
+		wait_ms = lead_wait_ms;
 	if (!s->is_parent && (wait_ms < 0 || wait_ms > LEADER_LOOK_MS))
 		wait_ms = LEADER_LOOK_MS;
 	return wait_ms;

@@ -4,7 +4,7 @@
  * the shim was killed.
  *
  *   running --limit or stop--> terminating (TERM to the group) --grace over--> killing (KILL to the tree, again each step)
- *      |                            |                                            |
+ *      |  `- lead signal, once       |                                            |
  *      `--- leader ended ---------> `--- tree empty --------------------------> ended
  *
  * When it wasn't asked to stop, the leader's end is the attempt's end, and what is left of the tree stays (charged,
@@ -39,6 +39,13 @@ struct supervise {
 	int claim_fd; /* borrowed */
 	struct claim_record rec; /* what was last written; started_boot_ms is the limit's zero */
 	int64_t timeout_ms, grace_ms;
+	int32_t lead_signal; /* to the group lead_ms before the limit; 0: none */
+	int64_t lead_ms;
+	/*
+	 * BOOTTIME at which it was sent; 0: not yet. Whoever turns the machine puts it on record when it changes, so that
+	 * who supervises next neither sends it again nor forgets how long the job has to be waited for.
+	 */
+	int64_t lead_sent_ms;
 	pid_t tree_root; /* descent is counted from here: the shim, checked to be alive; 0 when it's gone */
 	bool is_parent; /* the leader is our child: its wait status will be told */
 	enum supervise_phase phase;
@@ -52,6 +59,9 @@ struct supervise {
 	uint32_t kill_rounds;
 };
 
+/* What the spec and the record say of limit and lead. */
+void supervise_set_limits(struct supervise *s, int64_t timeout_ms, int64_t grace_ms,
+	int32_t lead_signal, int64_t lead_ms);
 /* One turn at BOOTTIME now_ms. Reads the stop wish if look_for_stop. Returns how many ms until the next turn at the latest
  * (-1: only events). Never blocks. When phase is SUPERVISE_ENDED, `ret_end` is filled. */
 int64_t supervise_turn(

@@ -21,6 +21,8 @@
  *                        shim.before-ended              [e] the job has ended, nothing on record
  *                        shim.after-ended-before-ring       on record, nobody told
  *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
+ *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
+ *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
  *   agent/attempts.c     agent.after-claim-before-fork      born and durable, no shim
  *   agent/server.c       agent.before-retire                acknowledged, about to be retired together

@@ -2,6 +2,7 @@
  * `job cancel`, `job release`, `job requeue`: one transaction over all the jobs named, then a pass. Each job has its own result:
  * one that can't be changed keeps none of the others from being.
  */
+#include "cli/queue_candidates.h"
 #include "cli/job_select.h"
 
 #include "base/alloc.h"
@@ -324,6 +325,8 @@ const struct command cmd_job_cancel = {
 	.options = cancel_specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = cancel_exec,
 };
@@ -337,6 +340,8 @@ const struct command cmd_job_release = {
 	.options = specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = release_exec,
 };
@@ -351,6 +356,8 @@ const struct command cmd_job_requeue = {
 	.options = specs,
 	.options_size = sizeof(struct change_options),
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = requeue_exec,
 };

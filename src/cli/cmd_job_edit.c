@@ -1,4 +1,5 @@
 /* `job edit` and `job priority`: what may be changed of a job that hasn't ended. */
+#include "cli/queue_candidates.h"
 #include "cli/queue_common.h"
 
 #include "base/alloc.h"
@@ -321,6 +322,8 @@ const struct command cmd_job_edit = {
 	.options_size = sizeof(struct edit_options),
 	.min_args = 1,
 	.max_args = 1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = edit_exec,
 };
@@ -335,6 +338,8 @@ const struct command cmd_job_priority = {
 	.options_size = sizeof(struct priority_options),
 	.min_args = 1,
 	.max_args = 2,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = priority_exec,
 };

@@ -1,4 +1,5 @@
 /* `job ls`: the jobs of the record, oldest first. */
+#include "cli/queue_candidates.h"
 #include "cli/job_select.h"
 #include "cli/job_table.h"
 
@@ -171,6 +172,8 @@ const struct command cmd_job_ls = {
 	.options_size = sizeof(struct ls_options),
 	.max_args = -1,
 	.needs_locale = true,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = ls_exec,
 };

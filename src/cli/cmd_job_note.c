@@ -1,4 +1,5 @@
 /* `job note`, `job result`, `job purge`: what's written beside a job, and leaving ended ones out of the record. */
+#include "cli/queue_candidates.h"
 #include "cli/queue_common.h"
 
 #include "base/alloc.h"
@@ -273,6 +274,8 @@ const struct command cmd_job_note = {
 	.options_size = sizeof(struct note_options),
 	.min_args = 1,
 	.max_args = -1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = note_exec,
 };
@@ -287,6 +290,8 @@ const struct command cmd_job_result = {
 	.options_size = sizeof(struct result_options),
 	.min_args = 1,
 	.max_args = 1,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = result_exec,
 };

@@ -1,4 +1,5 @@
 /* `job show` and `job why`: all that is known of one job, and why it doesn't run. */
+#include "cli/queue_candidates.h"
 #include "cli/job_logs.h"
 #include "cli/job_table.h"
 
@@ -327,23 +328,6 @@ static json_t *attempts_of(struct queue *q, int64_t id)
 	return a;
 }
 
-static json_t *text_json(const struct buf *b)
-{
-	CLEANUP(buf_done) struct buf clean = {0};
-
-	/* Output may be any bytes; JSON has text. */
-	for (size_t at = 0; at < b->len;) {
-		size_t n = utf8_valid_len(buf_str(b) + at, b->len - at);
-
-		buf_put(&clean, buf_str(b) + at, n);
-		at += n;
-		if (at < b->len) {
-			buf_puts(&clean, "\xef\xbf\xbd");
-			at++;
-		}
-	}
-	return json_stringn(buf_str(&clean), clean.len);
-}
 
 /* ---- show ---- */
 
@@ -367,7 +351,7 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 			why->at >= 0 ? cluster_why_json(&why->c, &why->p, (size_t)why->at)
 				     : json_null());
 		if (o->logs) {
-			json_object_set_new(doc, "log_tail", r ? json_null() : text_json(&log));
+			json_object_set_new(doc, "log_tail", r ? json_null() : job_logs_json(buf_str(&log), log.len));
 			json_object_set_new(
 				doc, "log_error", r ? json_string(log_error.text) : json_null());
 			json_object_set_new(doc, "log_is_cut", json_boolean(is_cut));
@@ -477,6 +461,8 @@ const struct command cmd_job_show = {
 	.min_args = 1,
 	.max_args = 1,
 	.needs_locale = true,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = show_exec,
 };
@@ -493,6 +479,8 @@ const struct command cmd_job_why = {
 	.min_args = 1,
 	.max_args = 1,
 	.needs_locale = true,
+	.complete = COMPLETE_JOB,
+	.candidates = queue_job_candidates,
 	.wants_json = queue_wants_json,
 	.exec = why_exec,
 };

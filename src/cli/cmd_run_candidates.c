@@ -23,7 +23,7 @@ static void put_candidate(const struct job_record *r, struct buf *out)
 	buf_putc(out, '\n');
 }
 
-void cmd_run_candidates(const void *opts, struct buf *out)
+void cmd_run_candidates(const struct program *p, const void *opts, struct buf *out)
 {
 	const struct run_control_options *o = opts;
 	CLEANUP_CLOSE int fd = open(o->log_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -79,7 +79,7 @@ static const struct option_spec run_specs[] = {
 		.arg = "CARDS",
 		.kind = OPTION_TEXT,
 		AT(sim),
-		.text = "simulated cards in place of the machine's: 4 (of 24 GiB each), or sizes, as 2x80G,1x24G"},
+		.text = "simulated cards in place of the machine's: 4 (of 24 GiB each), or sizes, as 2x80G,1x24G; 1x80G/mig:3x20G is one cut into three MIG instances"},
 	{.name = "check",
 		.kind = OPTION_FLAG,
 		AT(check),

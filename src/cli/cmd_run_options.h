@@ -40,6 +40,6 @@ int cmd_run_cancel_exec(const struct program *p, void *opts, int argc, char **ar
 int cmd_run_retry_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e);
 
 /* For the shell: the jobs that the journal of the log directory knows. opts: struct run_control_options. */
-void cmd_run_candidates(const void *opts, struct buf *out);
+void cmd_run_candidates(const struct program *p, const void *opts, struct buf *out);
 
 extern const struct command cmd_run, cmd_run_status, cmd_run_why, cmd_run_cancel, cmd_run_retry;

@@ -131,7 +131,7 @@ struct simjob {
 struct holder {
 	char dir[PATH_MAX], path[PATH_MAX + 64];
 	uint64_t start_ticks;
-	char **cards; /* keys of "usage": numbers, or UUIDs of cards that aren't simulated ones */
+	char **cards; /* keys of "usage": numbers, or UUIDs of instances and of cards that aren't simulated ones */
 	size_t n_cards, cap_cards;
 	int64_t shown_mib; /* -1: nothing written yet */
 	int64_t shown_ms;
@@ -229,9 +229,10 @@ static int64_t next_edge(const struct simjob *j, int64_t t)
 static void add_card(struct holder *h, const char *s, size_t n)
 {
 	char *key = xstrndup(s, n), uuid[GPU_UUID_LEN];
+	bool is_instance = strncmp(key, "MIG-", 4) == 0;
 	int64_t index;
 
-	for (uint32_t i = 0; i < GPU_MAX; i++) {
+	for (uint32_t i = 0; i < GPU_MAX && !is_instance; i++) {
 		sim_uuid(h->dir, i, uuid);
 		if (strcmp(key, uuid) != 0)
 			continue;
@@ -239,8 +240,8 @@ static void add_card(struct holder *h, const char *s, size_t n)
 		key = xasprintf("%u", i);
 		break;
 	}
-	/* As CUDA reads the list: a number, or a UUID. Another library's card keeps its UUID as a key. */
-	if (parse_int64(key, &index) < 0 && strncmp(key, "GPU-", 4) != 0) {
+	/* As CUDA reads the list: a number, or a UUID. Another library's card, and an instance, keep it as a key. */
+	if (parse_int64(key, &index) < 0 && strncmp(key, "GPU-", 4) != 0 && !is_instance) {
 		free(key);
 		return;
 	}

@@ -101,9 +101,14 @@ static void answer_text(const struct wait *w, bool with_host, struct buf *out)
 		text_put_clean(out, w->found->name, strlen(w->found->name));
 		buf_putc(out, ':');
 	}
-	for (uint32_t i = 0; i < w->wish.count; i++)
-		buf_printf(
-			out, "%s%d", i ? "," : "", w->found->sample->snap.cards[w->cards[i]].index);
+	for (uint32_t i = 0; i < w->wish.count; i++) {
+		const struct gpu_card *c = &w->found->sample->snap.cards[w->cards[i]];
+
+		if (gpu_is_instance(c))
+			buf_printf(out, "%s%s", i ? "," : "", c->uuid);
+		else
+			buf_printf(out, "%s%d", i ? "," : "", c->index);
+	}
 	buf_putc(out, '\n');
 }
 
@@ -289,7 +294,8 @@ const struct command cmd_wait = {
 	.summary = "wait until GPUs are free, and say which",
 	.about =
 		"It ends with 0 as soon as enough cards of one machine have been free for --for without a\n"
-		"break, and prints their indices, as 0,1 (with several hosts gpu1:0,1). Memory that's promised\n"
+		"break, and prints their indices, as 0,1 (with several hosts gpu1:0,1), or the UUID of a MIG\n"
+		"instance. Memory that's promised\n"
 		"to jobs of gpustow on that card, this user's or another's, isn't free, used or not.\n"
 		"Nothing is reserved: who is quicker has the card. gpustow run does reserve.\n"
 		"\n"

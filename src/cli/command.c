@@ -26,7 +26,14 @@ extern const struct command cmd_wait, cmd_release, cmd_doctor;
 extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
-	cmd_complete, cmd_fleet;
+	cmd_complete, cmd_fleet, cmd_node_file;
+extern const struct command cmd_queue, cmd_queue_status, cmd_queue_nodes, cmd_queue_cards,
+	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
+	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import;
+extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
+	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
+	cmd_job_requeue, cmd_job_edit, cmd_job_priority, cmd_job_note, cmd_job_result,
+	cmd_job_purge;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -35,6 +42,36 @@ const struct command *const commands[] = {
 	&cmd_run_why,
 	&cmd_run_cancel,
 	&cmd_run_retry,
+	&cmd_queue,
+	&cmd_queue_status,
+	&cmd_queue_nodes,
+	&cmd_queue_cards,
+	&cmd_queue_events,
+	&cmd_queue_alerts,
+	&cmd_queue_ack,
+	&cmd_queue_tick,
+	&cmd_queue_drain,
+	&cmd_queue_resume,
+	&cmd_queue_ignore,
+	&cmd_queue_unignore,
+	&cmd_queue_card,
+	&cmd_queue_import,
+	&cmd_job,
+	&cmd_job_submit,
+	&cmd_job_ls,
+	&cmd_job_show,
+	&cmd_job_why,
+	&cmd_job_logs,
+	&cmd_job_wait,
+	&cmd_job_advise,
+	&cmd_job_cancel,
+	&cmd_job_release,
+	&cmd_job_requeue,
+	&cmd_job_edit,
+	&cmd_job_priority,
+	&cmd_job_note,
+	&cmd_job_result,
+	&cmd_job_purge,
 	&cmd_wait,
 	&cmd_release,
 	&cmd_doctor,
@@ -53,6 +90,7 @@ const struct command *const commands[] = {
 	&cmd_man,
 	&cmd_complete,
 	&cmd_fleet,
+	&cmd_node_file,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
@@ -325,6 +363,37 @@ static int unknown_command(const struct program *p, const char *word)
 	return EXIT_USAGE;
 }
 
+/* A group's further word that isn't there: `queue stats`. */
+static bool is_unknown_word(const struct command *c, int n_words, int argc, char **argv)
+{
+	return n_words == 1 && argc > 1 && argv[1][0] != '-' && c->max_args == 0 &&
+	       c->wants_json && !strchr(c->name, ' ');
+}
+
+static int unknown_word(const struct program *p, const char *group, const char *word)
+{
+	CLEANUP(buf_done) struct buf q = {0}, text = {0};
+	CLEANUP_FREE const char **names = xcalloc(commands_n, sizeof(*names));
+	size_t n = 0, len = strlen(group);
+	const char *near;
+
+	for (size_t i = 0; i < commands_n; i++)
+		if (!strncmp(commands[i]->name, group, len) && commands[i]->name[len] == ' ')
+			names[n++] = commands[i]->name + len + 1;
+	near = text_closest(word, names, n);
+	text_put_repr(&q, word, strnlen(word, 200));
+	buf_printf(&text, "there's no command %s of '%s'", buf_str(&q), group);
+	if (near) {
+		buf_printf(&text, "; did you mean '%s %s %s'?", p->name, group, near);
+	} else {
+		buf_puts(&text, "; there are");
+		for (size_t i = 0; i < n; i++)
+			buf_printf(&text, "%s %s", i ? "," : "", names[i]);
+	}
+	complain(p->name, buf_str(&text));
+	return EXIT_USAGE;
+}
+
 /* No command at all: that's where the live monitor will be; until then what there is goes where mistakes go. */
 static int no_command(const struct program *p)
 {
@@ -415,6 +484,8 @@ static int run_named(const struct program *p, int argc, char **argv)
 	c = command_find(p, argc, argv, &words);
 	if (!c)
 		return unknown_command(p, argv[0]);
+	if (is_unknown_word(c, words, argc, argv))
+		return unknown_word(p, c->name, argv[1]);
 	if (global_check(p->global, c, &e) < 0)
 		return global_error(p, &e);
 	return run_command(p, c, argc - words, argv + words);

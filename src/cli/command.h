@@ -39,7 +39,7 @@ struct command {
 	bool is_hidden;
 	bool needs_locale; /* it measures text for a terminal: LC_CTYPE is set before it runs, so that nl_langinfo(CODESET) is the terminal's own */
 	/* Prints what a shell may offer for COMPLETE_JOB, "12<TAB>what it is" a line, from the options typed so far; may be NULL. */
-	void (*candidates)(const void *opts, struct buf *out);
+	void (*candidates)(const struct program *p, const void *opts, struct buf *out);
 	/*
 	 * Commands of the queue: --json may stand between their words, an error is one JSON document then, and a mistake that
 	 * only the command finds is an error (exit 1), not one of usage. NULL: not one of them.

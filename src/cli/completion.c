@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "cli/queue_candidates.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,13 +42,29 @@ int command_completion(const char *shell, struct buf *out, struct err *e)
 	return 0;
 }
 
+/* The value of one that names a node comes next. Those commands' options begin with struct queue_options. */
+static bool is_node_option(const struct command *c, const char *word)
+{
+	for (const struct option_spec *o = c->options; o && o->name; o++)
+		if (o->complete == COMPLETE_NODE && !strncmp(word, "--", 2) &&
+			!strcmp(word + 2, o->name))
+			return true;
+	return false;
+}
+
 void command_candidates(const struct program *p, int n, char **words, struct buf *out)
 {
+	static char queue_word[] = "queue";
 	int used, first;
-	const struct command *c = command_find(p, n, words, &used);
+	const struct command *c;
 	CLEANUP_FREE void *opts = NULL;
+	bool wants_node;
 
-	if (!c || !c->candidates)
+	if (n && !strcmp(words[0], "q"))
+		words[0] = queue_word;
+	c = command_find(p, n, words, &used);
+	wants_node = c && n && is_node_option(c, words[n - 1]);
+	if (!c || (!c->candidates && !wants_node))
 		return;
 	opts = xcalloc(1, c->options_size ? c->options_size : 1);
 	if (c->defaults)
@@ -55,6 +72,9 @@ void command_candidates(const struct program *p, int n, char **words, struct buf
 	/* Half-typed lines have mistakes; what was understood before them is good enough. */
 	(void)option_parse(
 		c->options, c->abbreviations, n - used, words + used, opts, &first, NULL);
-	c->candidates(opts, out);
+	if (wants_node)
+		queue_node_candidates(p, opts, out);
+	else
+		c->candidates(p, opts, out);
 	option_done(c->options, opts);
 }

@@ -34,6 +34,7 @@ static const char *completer(enum option_complete kind)
 	case COMPLETE_DIR:
 		return "_gpustow_paths -d";
 	case COMPLETE_JOB:
+	case COMPLETE_NODE:
 		return "_gpustow_jobs";
 	case COMPLETE_NONE:
 		break;

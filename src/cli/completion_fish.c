@@ -41,6 +41,7 @@ static void put_argument(struct buf *out, enum option_complete kind)
 		buf_puts(out, " -f -a '(__fish_complete_directories)'");
 		break;
 	case COMPLETE_JOB:
+	case COMPLETE_NODE:
 		buf_puts(out, " -f -k -a '(__gpustow_jobs)'");
 		break;
 	case COMPLETE_NONE:

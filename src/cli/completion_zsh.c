@@ -24,6 +24,7 @@ static const char *action(enum option_complete kind)
 	case COMPLETE_DIR:
 		return "_files -/";
 	case COMPLETE_JOB:
+	case COMPLETE_NODE:
 		return "_gpustow_jobs";
 	case COMPLETE_NONE:
 		break;

@@ -31,7 +31,7 @@ static void doctor_xids(struct checklist *l, const struct sample *s)
 		struct value last = c->m[METRIC_XID_LAST];
 		const struct xid_info *x = xid_find(last.v);
 
-		if (value_is_present(last) && last.v > 0)
+		if (!gpu_is_instance(c) && value_is_present(last) && last.v > 0)
 			checklist_add(l, weights[xid_weight(x)], "xid",
 				x ? x->mend : "NVIDIA's catalogue of XID errors has its number",
 				"card %d: XID %lld%s%s", c->index, (long long)last.v, x ? ", " : "",
@@ -44,7 +44,7 @@ void doctor_sample(struct checklist *l, const struct sample *s)
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
 		const struct gpu_card *c = &s->snap.cards[i];
 		struct health_fact facts[HEALTH_FACTS_MAX];
-		size_t n = health_of(c, facts);
+		size_t n = gpu_is_instance(c) ? 0 : health_of(c, facts);
 
 		for (size_t k = 0; k < n; k++)
 			if (facts[k].weight != HEALTH_NOTE && strcmp(facts[k].kind, "xid") != 0)
@@ -139,8 +139,8 @@ static void say_figures(struct visit *v)
 		checklist_add(
 			v->l, s->n_cards ? CHECK_WARN : CHECK_BAD, "figures", NULL, "%s", s->error);
 	else
-		checklist_add(v->l, CHECK_OK, "figures", NULL, "%u card%s, by %s", s->n_cards,
-			s->n_cards == 1 ? "" : "s", s->source);
+		checklist_add(v->l, CHECK_OK, "figures", NULL, "%u card%s, by %s",
+			gpu_count_whole(s), gpu_count_whole(s) == 1 ? "" : "s", s->source);
 	checklist_took(v->l, v->sample_ms - v->up_ms);
 	doctor_xids(v->l, &v->sample);
 	/* On this machine all that was looked at already. */

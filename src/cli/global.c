@@ -47,7 +47,7 @@ const struct option_spec global_specs[] = {
 		.arg = "CARDS",
 		.kind = OPTION_TEXT,
 		AT(sim),
-		.text = "simulated cards in place of this machine's: 4 (of 24 GiB each), or sizes, as 2x80G,1x24G"},
+		.text = "simulated cards in place of this machine's: 4 (of 24 GiB each), or sizes, as 2x80G,1x24G; 1x80G/mig:3x20G is one cut into three MIG instances"},
 	OPTION_SPEC_END,
 };
 

@@ -29,7 +29,7 @@ struct job_select {
 			.text = "only jobs of that name"}, \
 	{ \
 		.name = "node", .arg = "NODE", .kind = OPTION_TEXT, \
-		.offset = offsetof(type, select.node), \
+		.offset = offsetof(type, select.node), .complete = COMPLETE_NODE, \
 		.text = "only jobs that run there, ran there last, or are pinned to it" \
 	}
 

@@ -20,7 +20,13 @@ enum option_kind {
 };
 
 /* What a shell may complete after the option, or for the argument. */
-enum option_complete { COMPLETE_NONE, COMPLETE_FILE, COMPLETE_DIR, COMPLETE_JOB };
+enum option_complete {
+	COMPLETE_NONE,
+	COMPLETE_FILE,
+	COMPLETE_DIR,
+	COMPLETE_JOB, /* what the command's candidates say */
+	COMPLETE_NODE, /* the queue's nodes */
+};
 
 struct option_list {
 	const char **items;

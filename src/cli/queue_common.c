@@ -62,7 +62,7 @@ static int choose_path(struct queue *q, struct err *e)
 	return 0;
 }
 
-int queue_find(
+int queue_find_quietly(
 	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e)
 {
 	int r;
@@ -74,7 +74,6 @@ int queue_find(
 			&q->config, e);
 	if (r < 0)
 		return r;
-	say_warnings(p, &q->config.warnings);
 	if (q->config.remote.host && !o->local && !env_of(p, "QUEUE_NO_REMOTE"))
 		return err_set(e, -ENOTSUP,
 			"queue.yml says that the queue lies on %s (remote:); run this there by ssh, or say --local for this machine's own",
@@ -82,14 +81,26 @@ int queue_find(
 	return choose_path(q, e);
 }
 
+int queue_find(
+	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e)
+{
+	int r = queue_find_quietly(q, p, o, e);
+
+	say_warnings(p, &q->config.warnings);
+	return r;
+}
+
 static int open_store(struct queue *q, enum store_mode mode, struct err *e)
 {
 	struct store_options o = {.mode = mode};
-	int r = store_open(q->path, &o, &q->store, e);
+	int r;
+
+	q->mode = mode;
+	r = store_open(q->path, &o, &q->store, e);
 
 	/* A queue that nobody made yet is an empty one: made now, so that all that follows has one way. */
 	if (r == -ENOENT && mode == STORE_READ) {
-		o.mode = STORE_WRITE;
+		o.mode = q->mode = STORE_WRITE;
 		r = store_open(q->path, &o, &q->store, e);
 	}
 	return r;
@@ -126,14 +137,32 @@ static void warn(const struct queue *q, const struct err *e)
 	fprintf(stderr, "%s: warning: %s\n", q->program->name, buf_str(&b));
 }
 
+/* A pass writes; a command that only reads may have opened the store for reading. */
+static int reopen(struct queue *q, enum store_mode mode, struct err *e)
+{
+	struct store_options o = {.mode = mode};
+
+	if (q->store && q->mode == mode)
+		return 0;
+	if (q->store)
+		store_close(q->store);
+	q->store = NULL;
+	q->mode = mode;
+	return store_open(q->path, &o, &q->store, e);
+}
+
 void queue_refresh(struct queue *q)
 {
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 	struct err e = {0};
 
-	if (q->o->no_tick)
+	/* Of another machine's queue only what it wrote down can be told. */
+	if (q->o->no_tick || store_is_elsewheres(q->store))
 		return;
-	if (run_pass(q, q->o->tick, &t, &e) < 0)
+	if (reopen(q, STORE_WRITE, &e) < 0 || run_pass(q, q->o->tick, &t, &e) < 0)
+		warn(q, &e);
+	/* What can't be written here can still be read. */
+	if (!q->store && reopen(q, STORE_READ, &e) < 0)
 		warn(q, &e);
 }
 

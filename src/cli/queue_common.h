@@ -61,6 +61,7 @@ struct queue {
 	char home[HOSTS_PATH], path[HOSTS_PATH];
 	struct queue_config config;
 	struct store *store;
+	enum store_mode mode; /* how it was opened */
 };
 
 /*
@@ -73,6 +74,9 @@ int queue_open(struct queue *q, const struct program *p, const struct queue_opti
 void queue_close(struct queue *q);
 /* Only configuration and path: for what has no store yet, or mustn't open it. */
 int queue_find(
+	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e);
+/* The same without a word about what's odd in the configuration: for completion. */
+int queue_find_quietly(
 	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e);
 
 /* The pass before a reading command: as --tick and --no-tick say, else one that the rate limit may skip. Errors are warnings. */

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,10 +78,77 @@ int gpu_find_uuid(const struct gpu_snapshot *s, const char *uuid)
 int gpu_find_index(const struct gpu_snapshot *s, int index)
 {
 	for (uint32_t i = 0; i < s->n_cards; i++) {
-		if (s->cards[i].index == index)
+		if (s->cards[i].index == index && !gpu_is_instance(&s->cards[i]))
 			return (int)i;
 	}
 	return -1;
+}
+
+int gpu_find_label(const struct gpu_snapshot *s, const char *label)
+{
+	for (uint32_t i = 0; i < s->n_cards; i++) {
+		char own[GPU_LABEL_LEN];
+
+		gpu_label(s->cards[i].index, s->cards[i].gi, s->cards[i].ci, own);
+		if (strcmp(own, label) == 0)
+			return (int)i;
+	}
+	return -1;
+}
+
+bool gpu_is_instance(const struct gpu_card *c)
+{
+	return c->parent[0] != '\0';
+}
+
+bool gpu_is_placeable(const struct gpu_card *c)
+{
+	return !c->is_mig_parent;
+}
+
+uint32_t gpu_whole_of(const struct gpu_snapshot *s, uint32_t card)
+{
+	int at = card < s->n_cards ? gpu_find_uuid(s, s->cards[card].parent) : -1;
+
+	return at < 0 ? card : (uint32_t)at;
+}
+
+uint32_t gpu_count_whole(const struct gpu_snapshot *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_cards; i++)
+		n += !gpu_is_instance(&s->cards[i]);
+	return n;
+}
+
+void gpu_label(int32_t index, int32_t gi, int32_t ci, char ret[GPU_LABEL_LEN])
+{
+	if (gi <= 0)
+		snprintf(ret, GPU_LABEL_LEN, "%d", index);
+	else if (ci <= 1)
+		snprintf(ret, GPU_LABEL_LEN, "%d:%d", index, gi - 1);
+	else
+		snprintf(ret, GPU_LABEL_LEN, "%d:%d:%d", index, gi - 1, ci - 1);
+}
+
+static const char *const reset_names[GPU_RESET_N] = {
+	[GPU_RESET_NONE] = "none", [GPU_RESET_PENDING] = "pending", [GPU_RESET_NEEDED] = "needed"};
+
+const char *gpu_reset_name(enum gpu_reset r)
+{
+	return (unsigned)r < GPU_RESET_N ? reset_names[r] : NULL;
+}
+
+int gpu_reset_from_name(const char *name, enum gpu_reset *ret)
+{
+	for (size_t i = 0; name != NULL && i < GPU_RESET_N; i++) {
+		if (strcmp(name, reset_names[i]) == 0) {
+			*ret = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
 }
 
 const char *gpu_state_name(enum gpu_state s)

@@ -12,12 +12,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define GPU_MAX 64 /* cards a node may have; more are left out and said so */
+#define GPU_MAX 64 /* cards and MIG instances of a node together; more are left out and counted */
 #define GPU_PROC_MAX 4096 /* process rows of one snapshot */
 #define GPU_UUID_LEN 48
 #define GPU_NAME_LEN 96
 #define GPU_BUS_LEN 32
 #define GPU_CMDLINE_LEN 512
+#define GPU_LABEL_LEN 40
+#define GPU_PROFILE_LEN 32
 #define GPU_INSTANCE_MAX 256 /* MIG instances of one snapshot; a card has at most 7 */
 
 enum gpu_state {
@@ -29,9 +31,35 @@ enum gpu_state {
 	GPU_STATE_N,
 };
 
+/* Does the card ask to be reset? Whoever places jobs takes a card out of service that needs one. */
+enum gpu_reset {
+	GPU_RESET_NONE,
+	GPU_RESET_PENDING, /* it works; what the next reset will change waits (a memory row to be remapped, MIG mode) */
+	GPU_RESET_NEEDED, /* the driver asks for it, or answers with NVML 16 */
+	GPU_RESET_N,
+};
+
+/* The last XID error of a card: the driver's word that something went wrong on it. */
+struct gpu_xid {
+	int64_t last; /* its number; 0: none was seen; -1: one out of range */
+	int64_t boot_ms; /* when it was seen */
+	int64_t count; /* since the agent's start */
+};
+
+/*
+ * What jobs are placed on: a whole card, or a MIG instance of one. An instance is a card of its own, with its own UUID
+ * and memory; people call it "0:1" (GPU instance 1 of card 0), or "0:1:2" where it's not the first compute instance
+ * there. The card it was cut from stays in the list as is_mig_parent, and nothing is placed on that.
+ */
 struct gpu_card {
-	int32_t index; /* what people type: nvidia-smi's order (PCI bus id) */
-	char uuid[GPU_UUID_LEN]; /* "GPU-..." ; "" when a lost card never told */
+	int32_t index; /* what people type: nvidia-smi's order (PCI bus id); an instance has its parent's */
+	char uuid[GPU_UUID_LEN]; /* "GPU-...", "MIG-..."; "" when a lost card never told */
+	char parent[GPU_UUID_LEN]; /* of an instance: its card's UUID; "" for a whole card */
+	int32_t gi, ci; /* of an instance: GPU and compute instance + 1; 0: none */
+	char profile[GPU_PROFILE_LEN]; /* of an instance: "1g.10gb"; "" unknown */
+	bool is_mig_parent; /* MIG mode is on: its memory is used by its instances only */
+	struct gpu_xid xid; /* an instance has its card's */
+	enum gpu_reset reset; /* likewise */
 	char name[GPU_NAME_LEN];
 	char bus_id[GPU_BUS_LEN]; /* "00000000:3B:00.0", "" unknown */
 	enum gpu_state state;
@@ -46,7 +74,7 @@ struct gpu_card {
 
 enum gpu_proc_kind { GPU_PROC_COMPUTE = 1, GPU_PROC_GRAPHICS = 2, GPU_PROC_MPS = 4 }; /* bits */
 
-/* One process on one card. A process on two cards has two rows. */
+/* One process on one card or MIG instance. A process on two has two rows. */
 struct gpu_proc {
 	uint32_t card; /* position in the snapshot's cards, not the index */
 	uint32_t kind; /* enum gpu_proc_kind bits */
@@ -55,7 +83,7 @@ struct gpu_proc {
 		start_ticks; /* /proc/PID/stat field 22; 0 when the process is gone or not visible */
 	struct value used_mib;
 	uint32_t uid; /* (uid_t)-1 unknown */
-	int32_t gi, ci; /* GPU and compute instance (MIG) + 1; 0: none, or several */
+	int32_t gi, ci; /* GPU and compute instance (MIG) + 1; 0: none */
 	char comm[32]; /* raw bytes from /proc, NUL-terminated: clean before showing */
 	/* Whose child is it? Filled by the sampler from /proc, for rule 3 of DESIGN. */
 	int32_t pgid, sid; /* 0 unknown */
@@ -82,12 +110,12 @@ struct gpu_proc_more {
 	char unit[96]; /* systemd unit or scope */
 };
 
-/* One MIG instance: watched only. It isn't among the cards, so nothing is ever placed on it by mistake. */
+/* A MIG instance as a monitor shows it, with details only: also one that found no room among the cards. */
 struct gpu_instance {
 	uint32_t card; /* position of its card in the snapshot */
 	int32_t gi, ci; /* as in struct gpu_proc */
 	char uuid[GPU_UUID_LEN]; /* "MIG-..." */
-	char profile[32]; /* "1g.10gb"; "" unknown */
+	char profile[GPU_PROFILE_LEN]; /* "1g.10gb"; "" unknown */
 	struct value mem_total_mib, mem_used_mib, sm_count;
 };
 
@@ -105,7 +133,9 @@ struct gpu_snapshot {
 	char source[16]; /* "nvml", "nvidia-smi", "sim", "none" */
 	char error[256]; /* why the back end could not ask, as a sentence; "" when it could */
 	uint32_t n_cards, n_procs;
-	struct gpu_card *cards; /* n_cards, ascending index; owned */
+	/* n_cards: the whole cards by ascending index, then the MIG instances, also by ascending index; owned. */
+	struct gpu_card *cards;
+	uint32_t n_left_out; /* cards and instances beyond GPU_MAX, or that have no UUID */
 	struct gpu_proc *procs; /* n_procs; owned */
 	/* What comes with details only; the process rows of such a sample may be those of an earlier one. */
 	bool has_details, has_old_procs;
@@ -121,9 +151,22 @@ struct gpu_snapshot {
 
 void gpu_snapshot_done(struct gpu_snapshot *s);
 void gpu_snapshot_copy(const struct gpu_snapshot *from, struct gpu_snapshot *ret);
-/* Position of a card by UUID or by index; -1 when there's none. */
+/* Position of a card or MIG instance by UUID, of a whole card by index; -1 when there's none. */
 int gpu_find_uuid(const struct gpu_snapshot *s, const char *uuid);
 int gpu_find_index(const struct gpu_snapshot *s, int index);
+/* "0", "0:1", "0:1:2": also of an instance. */
+int gpu_find_label(const struct gpu_snapshot *s, const char *label);
+bool gpu_is_instance(const struct gpu_card *c);
+/* It's no card that was cut into instances. Its state is another matter. */
+bool gpu_is_placeable(const struct gpu_card *c);
+/* The whole card's position: itself, or the card that an instance was cut from; itself when that isn't in the snapshot. */
+uint32_t gpu_whole_of(const struct gpu_snapshot *s, uint32_t card);
+uint32_t gpu_count_whole(const struct gpu_snapshot *s);
+/* What people call it. gi and ci as in struct gpu_card. */
+void gpu_label(int32_t index, int32_t gi, int32_t ci, char ret[GPU_LABEL_LEN]);
+/* "none", "pending", "needed"; NULL for a number outside the enum. */
+const char *gpu_reset_name(enum gpu_reset r);
+int gpu_reset_from_name(const char *name, enum gpu_reset *ret);
 const char *gpu_state_name(enum gpu_state s);
 /* What to tell a person about a card in that state, and the way out: a clause without a full stop. "" for GPU_OK. */
 const char *gpu_state_text(enum gpu_state s);

@@ -76,6 +76,7 @@ static const char *const event_names[EVENT_KIND_N] = {
 	[EVENT_LANE_RESUMED] = "lane_resumed",
 	[EVENT_NODE_UP] = "node_up",
 	[EVENT_NODE_DOWN] = "node_down",
+	[EVENT_CARD_OUT] = "card_out",
 };
 
 static const char *const alert_names[ALERT_KIND_N] = {
@@ -88,6 +89,7 @@ static const char *const alert_names[ALERT_KIND_N] = {
 	[ALERT_JOB_RETRIED] = "job_retried",
 	[ALERT_LAUNCH_FAILED] = "launch_failed",
 	[ALERT_DEPENDENCY_FAILED] = "dependency_failed",
+	[ALERT_CARD_OUT] = "card_out",
 };
 
 static const char *const severity_names[] = {"", "warning", "error"};
@@ -308,7 +310,8 @@ void job_done(struct job *j)
 {
 	char *texts[] = {j->name, j->command, j->workdir, j->submitter, j->env, j->tags, j->key,
 		j->node_constraint, j->gpu_constraint, j->gpu_model, j->lane, j->run_dir,
-		j->progress, j->held_reason, j->cancel_reason, j->last_error, j->result, j->notes};
+		j->progress, j->held_reason, j->cancel_reason, j->last_error, j->result, j->notes,
+		j->shape};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		free(texts[i]);

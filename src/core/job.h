@@ -84,6 +84,7 @@ enum event_kind {
 	EVENT_LANE_RESUMED,
 	EVENT_NODE_UP,
 	EVENT_NODE_DOWN,
+	EVENT_CARD_OUT, /* ours: faults took a card out of service */
 	EVENT_KIND_N,
 };
 
@@ -97,6 +98,7 @@ enum alert_kind {
 	ALERT_JOB_RETRIED,
 	ALERT_LAUNCH_FAILED,
 	ALERT_DEPENDENCY_FAILED,
+	ALERT_CARD_OUT, /* ours */
 	ALERT_KIND_N,
 };
 enum alert_severity { ALERT_WARNING = 1, ALERT_ERROR };
@@ -174,6 +176,7 @@ struct job {
 	size_t n_after, n_after_any;
 	char *lane;
 	int64_t lane_seq;
+	char *shape; /* of the command (core/shape.h); the store's own, what a submit says is not looked at */
 	/* Where it is. */
 	int64_t created_ms, updated_ms, started_ms, finished_ms; /* 0: not yet */
 	int64_t elapsed_ms; /* -1 unknown; of the last attempt */

@@ -57,6 +57,29 @@ static void encode_metrics(const struct gpu_card *c, bool with_details, json_t *
 	json_object_set_new_nocheck(o, "absent", absent);
 }
 
+/* Members that only some cards have are left out of the others: they'd be in every sample of every machine. */
+static void put_instance(const struct gpu_card *c, json_t *o)
+{
+	if (c->is_mig_parent)
+		json_object_set_new_nocheck(o, "is_mig_parent", json_true());
+	if (!gpu_is_instance(c))
+		return;
+	json_object_set_new_nocheck(o, "parent", sample_text(c->parent));
+	json_object_set_new_nocheck(o, "gi", json_integer(c->gi - 1));
+	json_object_set_new_nocheck(o, "ci", json_integer(c->ci - 1));
+	json_object_set_new_nocheck(o, "profile", sample_text(c->profile));
+}
+
+static void put_ills(const struct gpu_card *c, json_t *o)
+{
+	if (c->xid.count > 0)
+		json_object_set_new_nocheck(o, "xid",
+			json_pack("{s:I, s:I, s:I}", "last", (json_int_t)c->xid.last, "boot_ms",
+				(json_int_t)c->xid.boot_ms, "count", (json_int_t)c->xid.count));
+	if (c->reset != GPU_RESET_NONE)
+		json_object_set_new_nocheck(o, "reset", json_string(gpu_reset_name(c->reset)));
+}
+
 static json_t *encode_card(const struct gpu_card *c, int64_t promised_mib, bool with_details)
 {
 	json_t *o = json_object();
@@ -71,6 +94,8 @@ static json_t *encode_card(const struct gpu_card *c, int64_t promised_mib, bool 
 	json_object_set_new_nocheck(o, "numa", json_integer(c->numa));
 	json_object_set_new_nocheck(o, "nvlink_peers", json_integer((json_int_t)c->nvlink_peers));
 	json_object_set_new_nocheck(o, "promised_mib", json_integer(promised_mib));
+	put_instance(c, o);
+	put_ills(c, o);
 	encode_metrics(c, with_details, o);
 	if (with_details)
 		json_object_set_new_nocheck(o, "arch", sample_text(c->arch));
@@ -114,6 +139,18 @@ static json_t *encode_row(const struct ledger_row *r)
 	return o;
 }
 
+static json_t *encode_node(const struct node_figures *n)
+{
+	json_t *o = json_object();
+
+	json_object_set_new_nocheck(o, "host_name", sample_text(n->host_name));
+	json_object_set_new_nocheck(o, "cores", json_integer(n->cores));
+	json_object_set_new_nocheck(o, "mem_total_mib", json_integer(n->mem_total_mib));
+	json_object_set_new_nocheck(o, "mem_available_mib", json_integer(n->mem_available_mib));
+	json_object_set_new_nocheck(o, "oom_kills", json_integer(n->oom_kills));
+	return o;
+}
+
 json_t *sample_encode(const struct sample *s)
 {
 	json_t *o = json_object(), *cards = json_array(), *procs = json_array(),
@@ -138,6 +175,10 @@ json_t *sample_encode(const struct sample *s)
 	json_object_set_new_nocheck(o, "cards", cards);
 	json_object_set_new_nocheck(o, "procs", procs);
 	json_object_set_new_nocheck(o, "rows", rows);
+	if (s->snap.n_left_out > 0)
+		json_object_set_new_nocheck(o, "left_out", json_integer(s->snap.n_left_out));
+	if (s->has_node)
+		json_object_set_new_nocheck(o, "node", encode_node(&s->node));
 	if (s->with_details)
 		sample_put_details(s, o);
 	return o;
@@ -192,6 +233,40 @@ static void decode_metrics(const json_t *o, struct gpu_card *c)
 	}
 }
 
+/* An agent of before has only whole cards. */
+static int decode_instance(const json_t *o, struct gpu_card *c, struct err *e)
+{
+	int64_t gi, ci;
+
+	c->is_mig_parent = json_is_true(json_object_get(o, "is_mig_parent"));
+	if (!json_object_get(o, "parent"))
+		return 0;
+	if (member_text(o, "parent", c->parent, sizeof(c->parent), e) ||
+		member_text(o, "profile", c->profile, sizeof(c->profile), e) ||
+		wire_int(o, "gi", -1, INT32_MAX - 1, &gi, e) ||
+		wire_int(o, "ci", -1, INT32_MAX - 1, &ci, e))
+		return -EINVAL;
+	c->gi = (int32_t)gi + 1;
+	c->ci = (int32_t)ci + 1;
+	return 0;
+}
+
+static int decode_ills(const json_t *o, struct gpu_card *c, struct err *e)
+{
+	const json_t *xid = json_object_get(o, "xid"), *reset = json_object_get(o, "reset");
+
+	/* A word of a later agent: something is to be done about the card, whatever it is. */
+	if (json_is_string(reset) && gpu_reset_from_name(json_string_value(reset), &c->reset))
+		c->reset = GPU_RESET_PENDING;
+	if (!json_is_object(xid))
+		return 0;
+	if (wire_int(xid, "last", -1, INT32_MAX, &c->xid.last, e) ||
+		wire_int(xid, "boot_ms", 0, INT64_MAX, &c->xid.boot_ms, e) ||
+		wire_int(xid, "count", 1, INT64_MAX, &c->xid.count, e))
+		return -EINVAL;
+	return 0;
+}
+
 static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promised, struct err *e)
 {
 	char state[32];
@@ -214,6 +289,8 @@ static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promise
 	if (gpu_state_from_name(state, &c->state))
 		c->state = GPU_FAILED;
 	decode_metrics(o, c);
+	if (decode_instance(o, c, e) || decode_ills(o, c, e))
+		return -EINVAL;
 	if (json_is_string(json_object_get(o, "arch")))
 		return member_text(o, "arch", c->arch, sizeof(c->arch), e);
 	return 0;
@@ -286,8 +363,27 @@ static int decode_row(const json_t *o, uint32_t n_cards, struct ledger_row *r, s
 	return 0;
 }
 
+static int decode_node(const json_t *o, struct sample *s, struct err *e)
+{
+	struct node_figures *n = &s->node;
+	int64_t cores;
+
+	if (!json_is_object(o))
+		return 0;
+	if (member_text(o, "host_name", n->host_name, sizeof(n->host_name), e) ||
+		wire_int(o, "cores", 0, INT32_MAX, &cores, e) ||
+		wire_int(o, "mem_total_mib", -1, MIB_MAX, &n->mem_total_mib, e) ||
+		wire_int(o, "mem_available_mib", -1, MIB_MAX, &n->mem_available_mib, e) ||
+		wire_int(o, "oom_kills", -1, INT64_MAX, &n->oom_kills, e))
+		return -EINVAL;
+	n->cores = (int32_t)cores;
+	s->has_node = true;
+	return 0;
+}
+
 static int decode_head(const json_t *msg, struct sample *s, struct err *e)
 {
+	const json_t *left_out = json_object_get(msg, "left_out");
 	int64_t seq;
 
 	if (wire_int(msg, "seq", 0, INT64_MAX, &seq, e) ||
@@ -298,7 +394,11 @@ static int decode_head(const json_t *msg, struct sample *s, struct err *e)
 		member_text(msg, "error", s->snap.error, sizeof(s->snap.error), e))
 		return -EINVAL;
 	s->snap.seq = (uint64_t)seq;
-	return 0;
+	if (json_is_integer(left_out) && json_integer_value(left_out) > 0)
+		s->snap.n_left_out = json_integer_value(left_out) > UINT32_MAX
+					     ? UINT32_MAX
+					     : (uint32_t)json_integer_value(left_out);
+	return decode_node(json_object_get(msg, "node"), s, e);
 }
 
 /* A list of at most `max` entries, or NULL with a sentence. */

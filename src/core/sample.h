@@ -21,6 +21,17 @@ struct ledger_row {
 	bool has_ended; /* leader ended, leftovers still hold memory */
 };
 
+/*
+ * The node's own amounts, for whoever counts jobs' declared cores and memory against them. Unlike host_figures they are
+ * what this user's agent may use: its CPU affinity, and the limits of its control groups.
+ */
+struct node_figures {
+	char host_name[65];
+	int32_t cores; /* usable ones, a quota of CPU time rounded down but at least 1; 0 unknown */
+	int64_t mem_total_mib, mem_available_mib; /* -1 unknown */
+	int64_t oom_kills; /* the kernel's, of the whole machine since its boot; -1 unknown */
+};
+
 struct sample {
 	struct gpu_snapshot snap;
 	int64_t wall_ms;
@@ -37,6 +48,9 @@ struct sample {
 	bool with_details;
 	bool has_host;
 	struct host_figures host;
+	/* In every sample of an agent, with details or without. */
+	bool has_node;
+	struct node_figures node;
 };
 
 void sample_done(struct sample *s);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define WIRE_HEAD 5 /* length and kind */
+#define STREAM_HEAD 8 /* the stream's id */
 
 static int put_bytes(const char *bytes, size_t n, void *arg)
 {
@@ -74,9 +75,52 @@ static int parse_object(const char *bytes, size_t n, json_t **ret, struct err *e
 	return 0;
 }
 
-int wire_get_json(struct buf *in, json_t **ret_msg, struct err *e)
+int wire_put_bulk(struct buf *out, uint64_t stream, const void *bytes, size_t n, struct err *e)
 {
-	json_t *o = NULL;
+	char head[WIRE_HEAD + STREAM_HEAD];
+
+	if (n > WIRE_BULK_MAX)
+		return err_set(e, -E2BIG,
+			"a piece of %zu bytes is above the limit of %d bytes for one bulk frame", n,
+			WIRE_BULK_MAX);
+	put_u32(head, (uint32_t)(1 + STREAM_HEAD + n));
+	head[4] = WIRE_BULK;
+	put_u32(head + WIRE_HEAD, (uint32_t)(stream >> 32));
+	put_u32(head + WIRE_HEAD + 4, (uint32_t)stream);
+	buf_put(out, head, sizeof(head));
+	if (n)
+		buf_put(out, bytes, n);
+	return 0;
+}
+
+void wire_frame_done(struct wire_frame *f)
+{
+	json_decref(f->msg);
+	buf_done(&f->bytes);
+	*f = (struct wire_frame){0};
+}
+
+/* What the length and the kind allow, before anybody waits for the rest. n is the length, at least 1. */
+static int check_head(const struct buf *in, uint32_t n, struct err *e)
+{
+	uint32_t max =
+		in->data[4] == WIRE_BULK ? 1 + STREAM_HEAD + WIRE_BULK_MAX : WIRE_JSON_MAX + 1;
+
+	if (in->data[4] != WIRE_JSON && in->data[4] != WIRE_BULK)
+		return err_set(e, -EBADMSG,
+			"the peer sent a frame of kind %u, which isn't known here",
+			(unsigned)(uint8_t)in->data[4]);
+	if (n > max)
+		return err_set(e, -EBADMSG,
+			"the peer announced a bulk frame of %u bytes; the limit is %u", n, max);
+	if (in->data[4] == WIRE_BULK && n < 1 + STREAM_HEAD)
+		return err_set(e, -EBADMSG, "the peer sent a bulk frame without a stream");
+	return 0;
+}
+
+/* 1 and the length once a frame is whole, 0 when more bytes are needed. */
+static int whole_frame(const struct buf *in, uint32_t *ret_n, struct err *e)
+{
 	uint32_t n;
 	int r;
 
@@ -91,18 +135,48 @@ int wire_get_json(struct buf *in, json_t **ret_msg, struct err *e)
 			WIRE_JSON_MAX);
 	if (in->len < WIRE_HEAD)
 		return 0;
-	if (in->data[4] != WIRE_JSON)
-		return err_set(e, -EBADMSG,
-			"the peer sent a frame of kind %u, which isn't known here",
-			(unsigned)(uint8_t)in->data[4]);
-	if (in->len - 4 < n)
-		return 0;
-	r = parse_object(in->data + WIRE_HEAD, n - 1, &o, e);
+	r = check_head(in, n, e);
 	if (r)
 		return r;
+	*ret_n = n;
+	return in->len - 4 >= n;
+}
+
+int wire_get(struct buf *in, struct wire_frame *ret, struct err *e)
+{
+	uint32_t n;
+	int r = whole_frame(in, &n, e);
+
+	if (r <= 0)
+		return r;
+	ret->kind = in->data[4] == WIRE_BULK ? WIRE_BULK : WIRE_JSON;
+	ret->msg = NULL;
+	buf_clear(&ret->bytes);
+	if (ret->kind == WIRE_JSON) {
+		r = parse_object(in->data + WIRE_HEAD, n - 1, &ret->msg, e);
+		if (r)
+			return r;
+	} else {
+		ret->stream = (uint64_t)get_u32(in->data + WIRE_HEAD) << 32 |
+			      get_u32(in->data + WIRE_HEAD + 4);
+		buf_put(&ret->bytes, in->data + WIRE_HEAD + STREAM_HEAD, n - 1 - STREAM_HEAD);
+	}
 	buf_drop(in, 4 + (size_t)n);
-	*ret_msg = o;
 	return 1;
+}
+
+int wire_get_json(struct buf *in, json_t **ret_msg, struct err *e)
+{
+	struct wire_frame f = {0};
+	int r;
+
+	if (in->len >= WIRE_HEAD && in->data[4] == WIRE_BULK)
+		return err_set(e, -EBADMSG, "the peer sent a piece of a stream, and none is open");
+	r = wire_get(in, &f, e);
+	if (r > 0)
+		*ret_msg = f.msg;
+	buf_done(&f.bytes);
+	return r;
 }
 
 int wire_str(const json_t *o, const char *key, char *ret, size_t size, struct err *e)

@@ -36,6 +36,7 @@ struct link {
 	int fd;
 	size_t n_noise;
 	struct buf in, out;
+	struct streams *streams;
 	struct event *readable, *writable, *timer;
 	int64_t heard_ms, asked_ms, rtt_ms;
 };
@@ -76,6 +77,7 @@ void link_failed(struct link *l, enum link_failure kind, const char *why)
 		set_timer(l, delay_ms);
 	else
 		event_del(l->timer);
+	streams_fail(l->streams, why);
 	l->owner.down(l->owner.arg, why);
 }
 
@@ -121,6 +123,14 @@ void link_send(struct link *l, json_t *msg)
 	if ((l->state == LINK_GREETING || l->state == LINK_UP) && !wire_put_json(&l->out, msg, &e))
 		flush(l);
 	json_decref(msg);
+}
+
+void link_send_bulk(struct link *l, uint64_t stream, const void *bytes, size_t n)
+{
+	struct err e;
+
+	if (l->state == LINK_UP && !wire_put_bulk(&l->out, stream, bytes, n, &e))
+		flush(l);
 }
 
 static void say_hello(struct link *l)
@@ -186,7 +196,7 @@ static void take_message(struct link *l, const json_t *msg)
 		go_down(l, "the agent left");
 	else if (!strcmp(op, "pong"))
 		l->rtt_ms = clock_boot_ms() - l->asked_ms;
-	else
+	else if (!streams_take(l->streams, op, msg))
 		l->owner.message(l->owner.arg, op, msg);
 }
 
@@ -204,11 +214,19 @@ static bool skip_noise(struct link *l)
 	return l->n_noise <= NOISE_MAX;
 }
 
+/* Of one that isn't open any more, or not yet, it's dropped. */
+static void take_bulk(struct link *l, const struct wire_frame *f)
+{
+	if (l->state == LINK_UP)
+		streams_bulk(l->streams, f->stream, f->bytes.data, f->bytes.len);
+}
+
 static void take_frames(struct link *l)
 {
+	struct wire_frame f = {0};
+
 	while (l->state == LINK_GREETING || l->state == LINK_UP) {
 		struct err e = {0};
-		json_t *msg = NULL;
 		int r;
 
 		if (l->transport->impl->has_noise && !skip_noise(l)) {
@@ -217,16 +235,20 @@ static void take_frames(struct link *l)
 				"login files leave running in the background");
 			break;
 		}
-		r = wire_get_json(&l->in, &msg, &e);
+		r = wire_get(&l->in, &f, &e);
 		if (r < 0) {
 			go_down(l, e.text);
 		} else if (!r) {
 			break;
+		} else if (f.kind == WIRE_BULK) {
+			take_bulk(l, &f);
 		} else {
-			take_message(l, msg);
-			json_decref(msg);
+			take_message(l, f.msg);
+			json_decref(f.msg);
+			f.msg = NULL;
 		}
 	}
+	wire_frame_done(&f);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -300,9 +322,15 @@ struct link *link_new(struct event_base *base, struct transport *t, const struct
 	l->epoch = who->epoch;
 	l->fd = -1;
 	l->rtt_ms = -1;
+	l->streams = streams_new(l);
 	l->timer = evtimer_new(base, on_timer, l);
 	set_timer(l, 0);
 	return l;
+}
+
+struct streams *link_streams(struct link *l)
+{
+	return l->streams;
 }
 
 bool link_is_up(const struct link *l)
@@ -366,6 +394,7 @@ void link_free(struct link *l)
 	drop_socket(l);
 	l->transport->impl->close(l->transport, NULL);
 	l->transport->impl->free(l->transport);
+	streams_free(l->streams);
 	event_free(l->timer);
 	buf_done(&l->in);
 	buf_done(&l->out);

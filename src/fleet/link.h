@@ -83,6 +83,8 @@ struct link *link_new_local(
 	struct event_base *base, const struct link_who *who, const struct link_owner *owner);
 /* Takes the reference. Dropped when the link is down (the owner asks again after up). */
 void link_send(struct link *l, json_t *msg);
+/* A piece of a stream (stream.h), at most WIRE_BULK_MAX bytes. Dropped when the link is down. */
+void link_send_bulk(struct link *l, uint64_t stream, const void *bytes, size_t n);
 bool link_is_up(const struct link *l);
 /* Of the last hello or ping; -1 before the first. */
 int64_t link_rtt_ms(const struct link *l);

@@ -46,5 +46,18 @@ struct link *link_new(struct event_base *base, struct transport *t, const struct
 /* The channel is there; the link owns fd (a stream socket, not waiting). rest: frames' bytes that were read already. */
 void link_opened(struct link *l, int fd, const char *rest, size_t n);
 void link_failed(struct link *l, enum link_failure kind, const char *why);
+/* ---- the link's streams (stream.c) ---- */
+
+struct streams;
+struct streams *link_streams(struct link *l);
+struct streams *streams_new(struct link *l);
+/* Nobody is called any more. */
+void streams_free(struct streams *x);
+/* A message about a stream; false: it isn't one, and is for the link's owner. */
+bool streams_take(struct streams *x, const char *op, const json_t *msg);
+void streams_bulk(struct streams *x, uint64_t id, const char *bytes, size_t n);
+/* The link went down: all of them fail with that reason. */
+void streams_fail(struct streams *x, const char *why);
+
 /* What a text run met, for link_failure. */
 void link_set_failure(struct link *l, enum link_failure kind);

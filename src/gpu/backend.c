@@ -46,6 +46,40 @@ int gpu_backend_open(struct gpu_backend **ret, struct err *e)
 	return err_set(e, r, "no GPU figures: %.480s; %.480s", nvml.text, smi.text);
 }
 
+/* What the driver's figures say of a reset. Draining of peer-to-peer work and recovery of the fabric are no resets. */
+static enum gpu_reset reset_of(const struct gpu_card *c)
+{
+	struct value action = c->m[METRIC_RECOVERY], remap = c->m[METRIC_REMAP_PENDING],
+		     retired = c->m[METRIC_RETIRED_PENDING];
+
+	if (c->state == GPU_NEEDS_RESET ||
+		(value_is_present(action) && (action.v == 1 || action.v == 2 || action.v == 4)))
+		return GPU_RESET_NEEDED;
+	if ((value_is_present(remap) && remap.v == 1) ||
+		(value_is_present(retired) && retired.v == 1))
+		return GPU_RESET_PENDING;
+	return GPU_RESET_NONE;
+}
+
+/* The whole cards come first, so an instance finds its card's finished. */
+static void finish_cards(struct gpu_snapshot *s)
+{
+	for (uint32_t i = 0; i < s->n_cards; i++) {
+		struct gpu_card *c = &s->cards[i];
+		struct value mig = c->m[METRIC_MIG_MODE];
+		enum gpu_reset reset = reset_of(c);
+
+		if (gpu_is_instance(c)) {
+			c->xid = s->cards[gpu_whole_of(s, i)].xid;
+			c->reset = s->cards[gpu_whole_of(s, i)].reset;
+			continue;
+		}
+		c->is_mig_parent |= value_is_present(mig) && mig.v == 1;
+		if (reset > c->reset)
+			c->reset = reset;
+	}
+}
+
 int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
 	return gpu_backend_ask(b, &(struct gpu_ask){0}, ret, e);
@@ -67,6 +101,7 @@ int gpu_backend_ask(
 	s.ended_ms = clock_boot_ms();
 	if (ask->details && s.more == NULL)
 		s.more = xcalloc(s.n_procs, sizeof(*s.more));
+	finish_cards(&s);
 	s.seq = ++b->seq;
 	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
 	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */

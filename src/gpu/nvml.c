@@ -224,7 +224,10 @@ static void keep_history(struct nvml *n, struct nvml_card *found, uint32_t n_fou
 			continue;
 		found[i].xid_last = was->xid_last;
 		found[i].xid_wall_ms = was->xid_wall_ms;
+		found[i].xid_boot_ms = was->xid_boot_ms;
 		found[i].xid_count = was->xid_count;
+		memcpy(found[i].mig, was->mig, sizeof(found[i].mig));
+		found[i].n_mig = was->n_mig;
 		found[i].rejected = was->rejected;
 	}
 }
@@ -443,27 +446,49 @@ static void sample_procs(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml
 	if (c->handle != NULL && ret->more != NULL)
 		nvml_card_use(n, c, has_mig, rows->items + from, rows->n - from, now_ms,
 			ret->more + from);
-	if (c->handle != NULL && ret->instances != NULL && has_mig) {
+	if (c->handle != NULL && has_mig) {
 		int64_t begun_us = nvml_call_begin();
 
-		nvml_card_instances(n, c, i, ret);
+		nvml_mig_ask(n, c);
 		nvml_call_end(n, c, "MIG instances", begun_us);
+	} else if (c->handle != NULL && value_is_present(mig)) {
+		c->n_mig = 0;
 	}
+}
+
+/* The card's instances behind all whole cards, and the rows that are theirs. */
+static void add_instances(
+	const struct nvml_card *c, uint32_t i, struct nvml_rows *rows, uint32_t from,
+	struct gpu_snapshot *ret)
+{
+	bool is_asleep = ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP;
+	uint32_t first = ret->n_cards;
+
+	if (c->n_mig == 0)
+		return;
+	nvml_mig_cards(c, i, c->handle != NULL && !is_asleep, ret);
+	nvml_mig_move(ret, i, first, rows->items + from, rows->n - from);
+	if (ret->instances != NULL && c->handle != NULL && !is_asleep)
+		nvml_mig_details(c, i, ret);
 }
 
 static void sample_card(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_rows *rows,
 	struct gpu_snapshot *ret)
 {
 	struct nvml_card *c = &n->cards[i];
+	uint32_t from = rows->n;
 
 	nvml_card_sample(n, c, now_ms, &ret->cards[i]);
-	if (c->handle == NULL || ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP)
+	if (c->handle == NULL || ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP) {
+		add_instances(c, i, rows, from, ret);
 		return;
+	}
 	sample_procs(n, i, now_ms, rows, ret);
 	ret->cards[i].is_blind = c->is_blind;
 	/* It went while its processes were listed. */
 	if (c->handle == NULL)
 		nvml_card_sample(n, c, now_ms, &ret->cards[i]);
+	add_instances(c, i, rows, from, ret);
 }
 
 static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *ret)
@@ -472,7 +497,7 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 	bool details = n->base.ask.details;
 
 	ret->n_cards = n->n_cards;
-	ret->cards = xcalloc(n->n_cards ? n->n_cards : 1, sizeof(*ret->cards));
+	ret->cards = xcalloc(GPU_MAX, sizeof(*ret->cards));
 	ret->has_old_procs = details && n->base.ask.old_procs;
 	if (details) {
 		memcpy(ret->driver, n->driver, sizeof(ret->driver));
@@ -482,7 +507,7 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 	}
 	if (details && !ret->has_old_procs)
 		ret->more = xcalloc(GPU_PROC_MAX, sizeof(*ret->more));
-	nvml_event_take(n, clock_wall_ms());
+	nvml_event_take(n, clock_wall_ms(), now_ms);
 	for (uint32_t i = 0; i < n->n_cards; i++)
 		sample_card(n, i, now_ms, &rows, ret);
 	ret->n_procs = rows.n;
@@ -490,8 +515,7 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 	if (ret->more != NULL)
 		ret->more = xreallocarray(ret->more, rows.n ? rows.n : 1, sizeof(*ret->more));
 	if (n->count > GPU_MAX)
-		snprintf(ret->error, sizeof(ret->error),
-			"the machine has %u GPUs; only the first %d are shown", n->count, GPU_MAX);
+		ret->n_left_out += n->count - GPU_MAX;
 	nvml_yield_look(n, now_ms, ret);
 	nvml_rest_look(n, now_ms, ret);
 	nvml_call_take(n, ret);

@@ -18,6 +18,7 @@ enum nvml_list { LIST_COMPUTE, LIST_GRAPHICS, LIST_MPS, LIST_N };
 
 #define METRIC_WAYS 3
 #define FIELD_GONE 0x80 /* in nvml_card.gone: the field value is unsupported */
+#define NVML_MIG_MAX 8 /* instances of a card; today's have at most 7 */
 #define NVML_UTIL_MAX 256 /* processes of a card whose use is remembered */
 
 /* What the driver last said of a process's use of the card. */
@@ -60,7 +61,10 @@ struct nvml_card {
 	int32_t links_active; /* -1: NVLink can't be asked */
 	/* XIDs, seen since the card was first met. */
 	bool has_xids;
-	int64_t xid_last, xid_wall_ms, xid_count;
+	int64_t xid_last, xid_wall_ms, xid_boot_ms, xid_count;
+	/* Its MIG instances as last seen; also of a card that has no handle at the moment. */
+	struct gpu_instance mig[NVML_MIG_MAX];
+	uint32_t n_mig;
 	/* Use by process: the newest stamp had from this card, and what was said. */
 	uint64_t use_stamp_us;
 	uint32_t use_room; /* rows the driver wanted room for */
@@ -152,14 +156,23 @@ struct nvml_rows {
 void nvml_card_use(struct nvml *n, struct nvml_card *c, bool has_mig, const struct gpu_proc *rows,
 	uint32_t n_rows, int64_t now_ms, struct gpu_proc_more *more);
 
-/* nvml_mig.c: appends the card's instances to s, which has room for GPU_INSTANCE_MAX. */
-void nvml_card_instances(
-	struct nvml *n, struct nvml_card *c, uint32_t position, struct gpu_snapshot *s);
+/* nvml_mig.c: asks which instances the card has now (c->mig), and their memory. It must have a handle. */
+void nvml_mig_ask(struct nvml *n, struct nvml_card *c);
+/* The instance id of one's handle + 1 (call: gi_id or ci_id); 0: it can't be told. */
+int32_t nvml_mig_id(int (*call)(struct nvml_device *, uint32_t *), struct nvml_device *d);
+/* Appends what was found to s->instances, which has room for GPU_INSTANCE_MAX. */
+void nvml_mig_details(const struct nvml_card *c, uint32_t position, struct gpu_snapshot *s);
+/* Appends them to the snapshot's cards, which have room for GPU_MAX. is_asked: the memory was had with this look. */
+void nvml_mig_cards(
+	const struct nvml_card *c, uint32_t position, bool is_asked, struct gpu_snapshot *s);
+/* Rows of the card at `position` that name an instance among the cards from first_instance on are that one's. */
+void nvml_mig_move(const struct gpu_snapshot *s, uint32_t position, uint32_t first_instance,
+	struct gpu_proc *rows, uint32_t n_rows);
 
 /* nvml_event.c: the event set's life, from one enumeration to the next, and what has come. */
 void nvml_event_start(struct nvml *n);
 void nvml_event_stop(struct nvml *n);
-void nvml_event_take(struct nvml *n, int64_t wall_ms);
+void nvml_event_take(struct nvml *n, int64_t wall_ms, int64_t boot_ms);
 
 /* nvml_sleep.c: asks sysfs alone. A card that isn't managed at run time never sleeps. */
 bool nvml_bus_is_asleep(const char *host_root, const char *bus_id);

@@ -4,6 +4,8 @@
  */
 #include "gpu/nvml.h"
 
+#include "base/cleanup.h"
+
 #include <string.h>
 
 #define MIB (1024 * 1024)
@@ -156,6 +158,22 @@ static void put_asleep(const struct nvml *n, const struct nvml_card *c, struct g
 	}
 }
 
+/* What is known without a question: of a look with details, even if it was somebody else's. */
+static void put_ills(const struct nvml_card *c, struct gpu_card *ret)
+{
+	static const enum metric waits[] = {METRIC_REMAP_PENDING, METRIC_RETIRED_PENDING};
+	struct value pending = c->slow[METRIC_MIG_PENDING];
+
+	ret->xid = (struct gpu_xid){
+		.last = c->xid_last, .boot_ms = c->xid_boot_ms, .count = c->xid_count};
+	ret->is_mig_parent = c->mig_mode == 1;
+	for (size_t i = 0; i < ARRAY_LEN(waits); i++)
+		if (value_is_present(c->slow[waits[i]]) && c->slow[waits[i]].v == 1)
+			ret->reset = GPU_RESET_PENDING;
+	if (value_is_present(pending) && c->mig_mode >= 0 && pending.v != c->mig_mode)
+		ret->reset = GPU_RESET_PENDING;
+}
+
 void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret)
 {
 	*ret = (struct gpu_card){.index = c->index, .numa = c->numa, .nvlink_peers = c->link_peers};
@@ -163,6 +181,7 @@ void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struc
 	memcpy(ret->name, c->name, sizeof(ret->name));
 	memcpy(ret->bus_id, c->bus_id, sizeof(ret->bus_id));
 	memcpy(ret->arch, c->arch, sizeof(ret->arch));
+	put_ills(c, ret);
 	if (c->is_asleep || (n->base.ask.lets_sleep && c->may_sleep && c->handle != NULL &&
 				    nvml_bus_is_asleep(n->host_root, c->bus_id))) {
 		put_asleep(n, c, ret);
@@ -172,6 +191,7 @@ void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struc
 		sample_memory(n, c, ret);
 	if (c->handle != NULL)
 		nvml_card_figures(n, c, now_ms, ret);
+	put_ills(c, ret);
 	ret->is_blind = c->is_blind;
 	if (c->handle != NULL) {
 		ret->state = state_of(ret);

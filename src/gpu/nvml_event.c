@@ -37,7 +37,7 @@ void nvml_event_stop(struct nvml *n)
 	n->events = NULL;
 }
 
-void nvml_event_take(struct nvml *n, int64_t wall_ms)
+void nvml_event_take(struct nvml *n, int64_t wall_ms, int64_t boot_ms)
 {
 	for (int k = 0; n->events != NULL && k < EVENTS_MAX; k++) {
 		struct nvml_event ev = {0};
@@ -56,6 +56,7 @@ void nvml_event_take(struct nvml *n, int64_t wall_ms)
 				continue;
 			c->xid_last = ev.value > INT32_MAX ? -1 : (int64_t)ev.value;
 			c->xid_wall_ms = wall_ms;
+			c->xid_boot_ms = boot_ms;
 			c->xid_count++;
 		}
 	}

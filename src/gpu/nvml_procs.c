@@ -170,15 +170,27 @@ static struct value larger(struct value a, struct value b)
 	return a;
 }
 
-/* Rows of this card begin at `from`. The same process in two lists is one row with the larger figure. */
+/* Not every version of a list names the instance. */
+static bool is_same(const struct gpu_proc *a, const struct gpu_proc *b)
+{
+	return a->pid == b->pid &&
+	       (a->gi == 0 || b->gi == 0 || (a->gi == b->gi && a->ci == b->ci));
+}
+
+/*
+ * Rows of this card begin at `from`. The same process in two lists is one row with the larger figure; on two MIG
+ * instances it has two rows.
+ */
 static void add_row(struct nvml_rows *rows, uint32_t from, struct gpu_proc p)
 {
 	for (uint32_t i = from; i < rows->n; i++) {
-		if (rows->items[i].pid != p.pid)
+		if (!is_same(&rows->items[i], &p))
 			continue;
 		rows->items[i].kind |= p.kind;
-		if (rows->items[i].gi != p.gi || rows->items[i].ci != p.ci)
-			rows->items[i].gi = rows->items[i].ci = 0;
+		if (rows->items[i].gi == 0) {
+			rows->items[i].gi = p.gi;
+			rows->items[i].ci = p.ci;
+		}
 		rows->items[i].used_mib = larger(rows->items[i].used_mib, p.used_mib);
 		return;
 	}
@@ -186,34 +198,18 @@ static void add_row(struct nvml_rows *rows, uint32_t from, struct gpu_proc p)
 		rows->items[rows->n++] = p;
 }
 
-/* Within one list a process has a row for each MIG instance it uses, and these add up. */
-static struct value used_in_list(const struct raw_list *l, uint32_t at)
-{
-	struct raw_row self = row_at(l, at);
-	struct value sum = used_of(self.used);
-
-	if (self.instance == NVML_ABSENT_U64)
-		return sum;
-	for (uint32_t i = at + 1; i < l->n; i++) {
-		struct raw_row r = row_at(l, i);
-		struct value v = used_of(r.used);
-
-		if (r.pid == self.pid && r.instance != self.instance && value_is_present(v))
-			sum = value_is_present(sum) ? value_of(sum.v + v.v) : v;
-	}
-	return sum;
-}
-
 static int32_t instance_id(uint32_t id)
 {
 	return id >= INT32_MAX ? 0 : (int32_t)id + 1;
 }
 
+/* `where` names the instance of rows that don't: the list was asked of that one. */
 static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t position,
-	uint32_t from, struct nvml_rows *rows)
+	struct gpu_instance where, uint32_t from, struct nvml_rows *rows)
 {
 	for (uint32_t i = 0; i < l->n; i++) {
 		struct raw_row r = row_at(l, i);
+		bool has_instance = (uint32_t)r.instance < INT32_MAX;
 
 		if (r.pid == 0 || r.pid > PID_LARGEST)
 			continue;
@@ -222,9 +218,10 @@ static void add_list(const struct raw_list *l, enum nvml_list list, uint32_t pos
 				.card = position,
 				.kind = 1u << list,
 				.pid = (int32_t)r.pid,
-				.used_mib = used_in_list(l, i),
-				.gi = instance_id((uint32_t)r.instance),
-				.ci = instance_id((uint32_t)(r.instance >> 32)),
+				.used_mib = used_of(r.used),
+				.gi = has_instance ? instance_id((uint32_t)r.instance) : where.gi,
+				.ci = has_instance ? instance_id((uint32_t)(r.instance >> 32))
+						   : where.ci,
 			});
 	}
 }
@@ -252,7 +249,10 @@ static int list_instances(struct nvml *n, struct nvml_card *c, enum nvml_list li
 		if (nvml_code_is_stale(seen))
 			return seen;
 		if (seen == NVML_OK) {
-			add_list(&l, list, position, from, rows);
+			add_list(&l, list, position,
+				(struct gpu_instance){.gi = nvml_mig_id(n->lib.fn.gi_id, instance),
+					.ci = nvml_mig_id(n->lib.fn.ci_id, instance)},
+				from, rows);
 			free(l.rows);
 		}
 	}
@@ -267,7 +267,7 @@ static bool sample_list(struct nvml *n, struct nvml_card *c, enum nvml_list list
 	int code = read_list(n, c, c->handle, list, &l);
 
 	if (code == NVML_OK) {
-		add_list(&l, list, position, from, rows);
+		add_list(&l, list, position, (struct gpu_instance){0}, from, rows);
 		free(l.rows);
 		return true;
 	}

@@ -39,7 +39,8 @@ static bool is_quiet(const struct nvml *n, const struct gpu_snapshot *s)
 {
 	if (!n->base.ask.lets_sleep || s->n_procs > 0 || s->n_cards == 0)
 		return false;
-	for (uint32_t i = 0; i < s->n_cards; i++) {
+	/* The whole cards are the first, in the same order. */
+	for (uint32_t i = 0; i < n->n_cards && i < s->n_cards; i++) {
 		struct value util = s->cards[i].m[METRIC_UTIL_GPU];
 
 		if (!n->cards[i].may_sleep || (value_is_present(util) && util.v > 0))

@@ -11,7 +11,7 @@
 static bool has_process(const struct gpu_snapshot *s, uint32_t card)
 {
 	for (uint32_t i = 0; i < s->n_procs; i++) {
-		if (s->procs[i].card == card)
+		if (gpu_whole_of(s, s->procs[i].card) == card)
 			return true;
 	}
 	return false;

@@ -1,7 +1,11 @@
 /*
  * Simulated cards: a directory in which each simulated job keeps one file, {"pid": P, "usage": {"0": MiB, ...}},
- * optionally with "start": its start ticks. The directory belongs to whoever named it, so a file is believed only
- * within bounds: what is malformed is passed over, what belongs to a process that is gone is removed.
+ * optionally with "start": its start ticks. A key is a card's index, or the UUID of a card or of a MIG instance. The
+ * directory belongs to whoever named it, so a file is believed only within bounds: what is malformed is passed over, what
+ * belongs to a process that is gone is removed.
+ *
+ * A file `ills.N` makes card N unwell, for tests and demos. Each line is a number, an XID error (a line more is one XID
+ * more), or a word: "reset" (the driver asks for a reset), "pending" (a memory row waits for one), "lost".
  */
 #include "gpu/gpu_backend.h"
 
@@ -31,7 +35,16 @@ struct sim {
 	struct gpu_backend base;
 	struct sim_spec spec;
 	char *dir;
+	/* By position: the whole cards, then the instances of the first that's cut, and so on. */
 	char uuid[GPU_MAX][GPU_UUID_LEN];
+	int64_t total_mib[GPU_MAX];
+	uint32_t parent[GPU_MAX], instance[GPU_MAX]; /* parent: the position itself for a whole card */
+	struct gpu_xid xid[GPU_MAX]; /* of whole cards */
+};
+
+struct sim_ills {
+	int64_t xid, n_xids;
+	bool needs_reset, has_pending, is_lost;
 };
 
 /* The rows under construction: procs has room for GPU_PROC_MAX. */
@@ -46,7 +59,7 @@ struct sim_scan {
 static void add_usage(struct sim_scan *s, int32_t pid, int64_t card, int64_t mib)
 {
 	int64_t *used = &s->used_mib[card];
-	int64_t total = s->sim->spec.total_mib[card];
+	int64_t total = s->sim->total_mib[card];
 
 	s->is_busy[card] = true;
 	*used = mib > total - *used ? total : *used + mib;
@@ -57,7 +70,23 @@ static void add_usage(struct sim_scan *s, int32_t pid, int64_t card, int64_t mib
 		.kind = GPU_PROC_COMPUTE,
 		.pid = pid,
 		.used_mib = value_of(mib),
+		.gi = s->sim->parent[card] != card ? (int32_t)s->sim->instance[card] + 2 : 0,
+		.ci = s->sim->parent[card] != card,
 	};
+}
+
+/* -1: none of ours. */
+static int64_t position_of(const struct sim *sim, const char *key)
+{
+	int64_t index;
+
+	if (parse_int64(key, &index) == 0)
+		return index >= 0 && index < (int64_t)sim->spec.n ? index : -1;
+	for (uint32_t i = 0; i < sim->spec.n_all; i++) {
+		if (strcmp(key, sim->uuid[i]) == 0)
+			return i;
+	}
+	return -1;
 }
 
 static void scan_usage(struct sim_scan *s, int32_t pid, json_t *usage)
@@ -67,12 +96,11 @@ static void scan_usage(struct sim_scan *s, int32_t pid, json_t *usage)
 
 	json_object_foreach(usage, key, v)
 	{
-		int64_t card, mib = json_is_integer(v) ? json_integer_value(v) : -1;
+		int64_t mib = json_is_integer(v) ? json_integer_value(v) : -1;
+		int64_t card = position_of(s->sim, key);
 
-		if (parse_int64(key, &card) < 0 || card < 0 || card >= (int64_t)s->sim->spec.n ||
-			mib < 0)
-			continue;
-		add_usage(s, pid, card, mib);
+		if (card >= 0 && mib >= 0)
+			add_usage(s, pid, card, mib);
 	}
 }
 
@@ -141,19 +169,101 @@ static int scan_dir(struct sim_scan *s, struct err *e)
 	return 0;
 }
 
-static void fill_card(
+static void take_ill(const char *line, struct sim_ills *ret)
+{
+	int64_t xid;
+
+	if (strcmp(line, "reset") == 0) {
+		ret->needs_reset = true;
+	} else if (strcmp(line, "pending") == 0) {
+		ret->has_pending = true;
+	} else if (strcmp(line, "lost") == 0) {
+		ret->is_lost = true;
+	} else if (parse_int64(line, &xid) == 0 && xid > 0 && xid <= INT32_MAX) {
+		ret->xid = xid;
+		ret->n_xids++;
+	}
+}
+
+static struct sim_ills read_ills(const struct sim *sim, uint32_t card)
+{
+	CLEANUP(buf_done) struct buf path = {0}, b = {0};
+	struct sim_ills ills = {0};
+
+	buf_printf(&path, "%s/ills.%u", sim->dir, card);
+	if (fd_read_file_at(AT_FDCWD, path.data, &b, SIM_FILE_MAX) < 0 || b.len == 0)
+		return ills;
+	for (char *line = b.data, *end = line + b.len; line < end;) {
+		size_t n = strcspn(line, "\n");
+
+		line[n] = '\0';
+		take_ill(line, &ills);
+		line += n + 1;
+	}
+	return ills;
+}
+
+static void fill_ills(struct sim *sim, uint32_t i, struct gpu_card *c)
+{
+	struct sim_ills ills = read_ills(sim, i);
+	struct gpu_xid *x = &sim->xid[i];
+
+	if (ills.n_xids > x->count)
+		*x = (struct gpu_xid){ills.xid, clock_boot_ms(), ills.n_xids};
+	c->xid = *x;
+	c->m[METRIC_RECOVERY] = value_of(ills.needs_reset);
+	if (ills.has_pending)
+		c->m[METRIC_REMAP_PENDING] = value_of(1);
+	if (!ills.is_lost)
+		return;
+	c->state = GPU_LOST;
+	for (int m = 0; m < METRIC_N; m++)
+		c->m[m] = value_absent(VALUE_LOST);
+}
+
+/* What every card has, whole or not. */
+static void fill_common(
 	const struct sim *sim, const struct sim_scan *s, uint32_t i, struct gpu_card *c)
 {
-	*c = (struct gpu_card){.index = (int32_t)i, .state = GPU_OK, .numa = -1};
+	*c = (struct gpu_card){.index = (int32_t)sim->parent[i], .state = GPU_OK, .numa = -1};
 	memcpy(c->uuid, sim->uuid[i], sizeof(c->uuid));
-	snprintf(c->name, sizeof(c->name), "Simulated GPU");
 	for (int m = 0; m < METRIC_N; m++)
 		c->m[m] = value_absent(VALUE_UNSUPPORTED);
-	c->m[METRIC_MEM_TOTAL] = value_of(sim->spec.total_mib[i]);
+	c->m[METRIC_MEM_TOTAL] = value_of(sim->total_mib[i]);
 	c->m[METRIC_MEM_USED] = value_of(s->used_mib[i]);
 	c->m[METRIC_MEM_RESERVED] = value_of(0);
+}
+
+static void fill_card(struct sim *sim, const struct sim_scan *s, uint32_t i, struct gpu_card *c)
+{
+	fill_common(sim, s, i, c);
+	snprintf(c->name, sizeof(c->name), "Simulated GPU");
 	c->m[METRIC_UTIL_GPU] = value_of(s->is_busy[i] ? 90 : 0);
-	c->m[METRIC_MIG_MODE] = value_of(0);
+	c->m[METRIC_MIG_MODE] = value_of(sim->spec.n_mig[i] > 0);
+	/* NVML has no use for a card that's cut. */
+	if (sim->spec.n_mig[i] > 0)
+		c->m[METRIC_UTIL_GPU] = value_absent(VALUE_UNSUPPORTED);
+	c->is_mig_parent = sim->spec.n_mig[i] > 0;
+	fill_ills(sim, i, c);
+}
+
+static void fill_instance(
+	const struct sim *sim, const struct sim_scan *s, uint32_t i, struct gpu_card *cards)
+{
+	const struct gpu_card *parent = &cards[sim->parent[i]];
+	struct gpu_card *c = &cards[i];
+	int64_t slices = sim->total_mib[i] * 7 / sim->total_mib[sim->parent[i]];
+
+	fill_common(sim, s, i, c);
+	memcpy(c->parent, parent->uuid, sizeof(c->parent));
+	c->state = parent->state;
+	c->gi = (int32_t)sim->instance[i] + 2; /* the first has the id 1 */
+	c->ci = 1;
+	snprintf(c->profile, sizeof(c->profile), "%dg.%dgb", (int)(slices > 0 ? slices : 1),
+		(int)((sim->total_mib[i] + 512) / 1024));
+	snprintf(c->name, sizeof(c->name), "Simulated GPU MIG %s", c->profile);
+	if (parent->state != GPU_OK)
+		memcpy(c->m, parent->m, sizeof(c->m));
 }
 
 static void put_use(struct gpu_snapshot *s)
@@ -163,8 +273,60 @@ static void put_use(struct gpu_snapshot *s)
 	s->more = xcalloc(s->n_procs, sizeof(*s->more));
 	for (uint32_t i = 0; i < s->n_procs; i++)
 		n[s->procs[i].card]++;
-	for (uint32_t i = 0; i < s->n_procs; i++)
-		sim_use(&s->cards[s->procs[i].card], n[s->procs[i].card], &s->more[i]);
+	for (uint32_t i = 0; i < s->n_procs; i++) {
+		struct gpu_proc_more *m = &s->more[i];
+
+		if (gpu_is_instance(&s->cards[s->procs[i].card]))
+			m->sm_pct = m->mem_pct = m->enc_pct = m->dec_pct =
+				value_absent(VALUE_UNSUPPORTED);
+		else
+			sim_use(&s->cards[s->procs[i].card], n[s->procs[i].card], m);
+	}
+}
+
+static void put_figures(struct gpu_card *c, bool is_busy)
+{
+	int64_t now_ms = clock_boot_ms();
+
+	sim_figures(c, is_busy, now_ms);
+	if (c->is_mig_parent)
+		c->m[METRIC_UTIL_GPU] = value_absent(VALUE_UNSUPPORTED);
+	if (c->xid.count > 0)
+		c->m[METRIC_XID_LAST_TIME] = value_of(clock_wall_ms() - (now_ms - c->xid.boot_ms));
+}
+
+static void put_details(const struct sim *sim, const struct sim_scan *scan, struct gpu_snapshot *s)
+{
+	s->instances = xcalloc(GPU_INSTANCE_MAX, sizeof(*s->instances));
+	for (uint32_t i = 0; i < s->n_cards; i++) {
+		struct gpu_card *c = &s->cards[i];
+		struct gpu_instance *g;
+
+		if (!gpu_is_instance(c)) {
+			if (c->state == GPU_OK)
+				put_figures(c, scan->is_busy[i]);
+			continue;
+		}
+		g = &s->instances[s->n_instances++];
+		*g = (struct gpu_instance){.card = sim->parent[i],
+			.gi = c->gi,
+			.ci = c->ci,
+			.mem_total_mib = c->m[METRIC_MEM_TOTAL],
+			.mem_used_mib = c->m[METRIC_MEM_USED],
+			.sm_count = value_absent(VALUE_UNSUPPORTED)};
+		memcpy(g->uuid, c->uuid, sizeof(g->uuid));
+		memcpy(g->profile, c->profile, sizeof(g->profile));
+	}
+	put_use(s);
+}
+
+/* The memory of a card that's cut is used by its instances. */
+static void add_to_parents(const struct sim *sim, struct sim_scan *s)
+{
+	for (uint32_t i = sim->spec.n; i < sim->spec.n_all; i++) {
+		s->used_mib[sim->parent[i]] += s->used_mib[i];
+		s->is_busy[sim->parent[i]] |= s->is_busy[i];
+	}
 }
 
 static int sim_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
@@ -177,17 +339,17 @@ static int sim_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct 
 		free(s.procs);
 		return r;
 	}
-	ret->n_cards = sim->spec.n;
-	ret->cards = xcalloc(sim->spec.n, sizeof(*ret->cards));
+	add_to_parents(sim, &s);
+	ret->n_cards = sim->spec.n_all;
+	ret->cards = xcalloc(ret->n_cards, sizeof(*ret->cards));
 	for (uint32_t i = 0; i < sim->spec.n; i++)
 		fill_card(sim, &s, i, &ret->cards[i]);
+	for (uint32_t i = sim->spec.n; i < ret->n_cards; i++)
+		fill_instance(sim, &s, i, ret->cards);
 	ret->n_procs = s.n_procs;
 	ret->procs = xreallocarray(s.procs, s.n_procs ? s.n_procs : 1, sizeof(*s.procs));
-	if (!b->ask.details)
-		return 0;
-	for (uint32_t i = 0; i < sim->spec.n; i++)
-		sim_figures(&ret->cards[i], s.is_busy[i], clock_boot_ms());
-	put_use(ret);
+	if (b->ask.details)
+		put_details(sim, &s, ret);
 	return 0;
 }
 
@@ -206,6 +368,23 @@ static const struct gpu_backend_impl sim_impl = {
 	.free = sim_free,
 };
 
+static void place_cards(struct sim *sim)
+{
+	uint32_t at = sim->spec.n;
+
+	for (uint32_t i = 0; i < sim->spec.n; i++) {
+		sim_uuid(sim->dir, i, sim->uuid[i]);
+		sim->total_mib[i] = sim->spec.total_mib[i];
+		sim->parent[i] = i;
+		for (uint32_t k = 0; k < sim->spec.n_mig[i]; k++, at++) {
+			sim_mig_uuid(sim->dir, i, k, sim->uuid[at]);
+			sim->total_mib[at] = sim->spec.mig_mib[i][k];
+			sim->parent[at] = i;
+			sim->instance[at] = k;
+		}
+	}
+}
+
 int gpu_backend_sim_open(const char *spec, const char *dir, struct gpu_backend **ret, struct err *e)
 {
 	struct sim_spec parsed;
@@ -218,8 +397,7 @@ int gpu_backend_sim_open(const char *spec, const char *dir, struct gpu_backend *
 	sim->base.impl = &sim_impl;
 	sim->spec = parsed;
 	sim->dir = xstrdup(dir);
-	for (uint32_t i = 0; i < parsed.n; i++)
-		sim_uuid(dir, i, sim->uuid[i]);
+	place_cards(sim);
 	*ret = &sim->base;
 	return 0;
 }

@@ -40,8 +40,6 @@ static void put_limits(struct value *m)
 		{METRIC_ECC_MODE, 0},
 		{METRIC_ECC_MODE_PENDING, 0},
 		{METRIC_MIG_PENDING, 0},
-		{METRIC_RECOVERY, 0},
-		{METRIC_XID_COUNT, 0},
 		{METRIC_BAR1_TOTAL, 256},
 		{METRIC_BAR1_USED, 3},
 		{METRIC_PERSISTENCE, 1},
@@ -53,7 +51,13 @@ static void put_limits(struct value *m)
 
 	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
 		m[fixed[i].metric] = value_of(fixed[i].v);
-	m[METRIC_XID_LAST] = m[METRIC_XID_LAST_TIME] = value_absent(VALUE_EMPTY);
+}
+
+static void put_xid(const struct gpu_xid *x, struct value *m)
+{
+	m[METRIC_XID_LAST] = x->count > 0 ? value_of(x->last) : value_absent(VALUE_EMPTY);
+	m[METRIC_XID_LAST_TIME] = value_absent(VALUE_EMPTY);
+	m[METRIC_XID_COUNT] = value_of(x->count);
 }
 
 void sim_figures(struct gpu_card *c, bool is_busy, int64_t now_ms)
@@ -70,6 +74,7 @@ void sim_figures(struct gpu_card *c, bool is_busy, int64_t now_ms)
 
 	power = power > LIMIT_MW ? LIMIT_MW : power;
 	put_limits(m);
+	put_xid(&c->xid, m);
 	snprintf(c->arch, sizeof(c->arch), "Simulated");
 	m[METRIC_UTIL_GPU] = value_of(util);
 	m[METRIC_UTIL_MEM] = value_of(util_mem);

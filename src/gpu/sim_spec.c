@@ -23,7 +23,7 @@
 #define SIM_CARD_MIB 24576
 #define SIM_CARD_MAX_MIB (16 * 1024 * 1024) /* 16 TiB: beyond it a figure is a slip of the finger */
 
-static const char example[] = "write 4 or 2x80G,1x24G";
+static const char example[] = "write 4, 2x80G,1x24G or 1x80G/mig:3x20G";
 
 static int parse_count(const char *s, size_t n, uint32_t *ret)
 {
@@ -44,30 +44,92 @@ static int parse_count(const char *s, size_t n, uint32_t *ret)
 	return 0;
 }
 
-/* One group: COUNT or COUNTxSIZE. */
+static int parse_size(const char *s, size_t n, int64_t *ret, struct err *e)
+{
+	if (parse_size_mib(s, n, ret) < 0 || *ret > SIM_CARD_MAX_MIB)
+		return err_set(e, -EINVAL, "simulated cards: \"%.*s\" is not a size of memory; %s",
+			(int)(n > 40 ? 40 : n), s, example);
+	return 0;
+}
+
+/* The instances of one card. */
+struct cut {
+	uint32_t n;
+	int64_t mib[SIM_MIG_MAX], sum_mib;
+};
+
+/* 3x20G, or 1x40G+2x20G: what follows "/mig:". */
+static int parse_cut(const char *s, size_t n, int64_t total_mib, struct cut *to, struct err *e)
+{
+	const char *end = s + n;
+
+	while (s <= end) {
+		const char *plus = memchr(s, '+', (size_t)(end - s)), *stop = plus ? plus : end;
+		const char *x = memchr(s, 'x', (size_t)(stop - s));
+		uint32_t count;
+		int64_t mib;
+		int r;
+
+		if (x == NULL || parse_count(s, (size_t)(x - s), &count) < 0)
+			return err_set(e, -EINVAL,
+				"simulated cards: \"%.*s\" is not a number of MIG instances and their size; %s",
+				(int)(stop - s > 40 ? 40 : stop - s), s, example);
+		r = parse_size(x + 1, (size_t)(stop - x - 1), &mib, e);
+		if (r < 0)
+			return r;
+		if (count > SIM_MIG_MAX - to->n || mib < 1 ||
+			to->sum_mib + mib * (int64_t)count > total_mib)
+			return err_set(e, -EINVAL,
+				"simulated cards: a card has at most %d MIG instances, which together are no larger than itself",
+				SIM_MIG_MAX);
+		to->sum_mib += mib * (int64_t)count;
+		for (uint32_t i = 0; i < count; i++)
+			to->mib[to->n++] = mib;
+		s = stop + 1;
+	}
+	return 0;
+}
+
+static int add_cards(
+	uint32_t count, int64_t mib, const struct cut *cut, struct sim_spec *to, struct err *e)
+{
+	if (count > GPU_MAX || to->n_all + count * (1 + cut->n) > GPU_MAX)
+		return err_set(e, -EINVAL, "simulated cards: more than %d cards%s; %s", GPU_MAX,
+			cut->n ? " and MIG instances" : "", example);
+	to->n_all += count * (1 + cut->n);
+	for (uint32_t i = 0; i < count; i++) {
+		to->n_mig[to->n] = cut->n;
+		memcpy(to->mig_mib[to->n], cut->mib, sizeof(cut->mib));
+		to->total_mib[to->n++] = mib;
+	}
+	return 0;
+}
+
+/* One group: COUNT or COUNTxSIZE, and perhaps /mig: behind it. */
 static int parse_group(const char *s, size_t n, struct sim_spec *to, struct err *e)
 {
-	const char *x = memchr(s, 'x', n);
+	static const char mig[] = "/mig:";
+	const char *slash = memchr(s, '/', n);
+	size_t n_card = slash != NULL ? (size_t)(slash - s) : n, n_mig = n - n_card;
+	const char *x = memchr(s, 'x', n_card);
 	int64_t mib = SIM_CARD_MIB;
+	struct cut cut = {0};
 	uint32_t count;
+	int r = 0;
 
-	if (parse_count(s, x != NULL ? (size_t)(x - s) : n, &count) < 0)
+	if (parse_count(s, x != NULL ? (size_t)(x - s) : n_card, &count) < 0)
 		return err_set(e, -EINVAL, "simulated cards: \"%.*s\" is not a number of cards; %s",
 			(int)(n > 40 ? 40 : n), s, example);
-	if (x != NULL) {
-		size_t len = n - (size_t)(x + 1 - s);
-
-		if (parse_size_mib(x + 1, len, &mib) < 0 || mib > SIM_CARD_MAX_MIB)
+	if (x != NULL)
+		r = parse_size(x + 1, n_card - (size_t)(x + 1 - s), &mib, e);
+	if (r == 0 && slash != NULL) {
+		if (n_mig < sizeof(mig) - 1 || memcmp(slash, mig, sizeof(mig) - 1) != 0)
 			return err_set(e, -EINVAL,
-				"simulated cards: \"%.*s\" is not a size of memory; %s",
-				(int)(len > 40 ? 40 : len), x + 1, example);
+				"simulated cards: \"%.*s\" is nothing that a card can have; %s",
+				(int)(n_mig > 40 ? 40 : n_mig), slash, example);
+		r = parse_cut(slash + sizeof(mig) - 1, n_mig - (sizeof(mig) - 1), mib, &cut, e);
 	}
-	if (to->n + count > GPU_MAX)
-		return err_set(
-			e, -EINVAL, "simulated cards: more than %d cards; %s", GPU_MAX, example);
-	for (uint32_t i = 0; i < count; i++)
-		to->total_mib[to->n++] = mib;
-	return 0;
+	return r < 0 ? r : add_cards(count, mib, &cut, to, e);
 }
 
 int sim_spec_parse(const char *text, struct sim_spec *ret, struct err *e)
@@ -131,17 +193,33 @@ int sim_dir(char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-void sim_uuid(const char *dir, uint32_t i, char ret[GPU_UUID_LEN])
+/* Two users may write the same directory in two ways; their cards are the same cards. */
+static void uuid_of(const char *kind, const char *what, const char *dir, char ret[GPU_UUID_LEN])
 {
 	CLEANUP_FREE char *real = realpath(dir, NULL);
 	CLEANUP(buf_done) struct buf b = {0};
 	uint8_t digest[32];
 	char hex[65];
 
-	/* Two users may write the same directory in two ways; their cards are the same cards. */
-	buf_printf(&b, "gpustow simulated card\n%u\n%s", i, real != NULL ? real : dir);
+	buf_printf(&b, "gpustow simulated %s\n%s", what, real != NULL ? real : dir);
 	sha256(b.data, b.len, digest);
 	hex_encode(digest, sizeof(digest), hex);
-	snprintf(ret, GPU_UUID_LEN, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12,
+	snprintf(ret, GPU_UUID_LEN, "%s-%.8s-%.4s-%.4s-%.4s-%.12s", kind, hex, hex + 8, hex + 12,
 		hex + 16, hex + 20);
+}
+
+void sim_uuid(const char *dir, uint32_t i, char ret[GPU_UUID_LEN])
+{
+	char what[32];
+
+	snprintf(what, sizeof(what), "card\n%u", i);
+	uuid_of("GPU", what, dir, ret);
+}
+
+void sim_mig_uuid(const char *dir, uint32_t i, uint32_t k, char ret[GPU_UUID_LEN])
+{
+	char what[48];
+
+	snprintf(what, sizeof(what), "instance\n%u:%u", i, k);
+	uuid_of("MIG", what, dir, ret);
 }

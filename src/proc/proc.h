@@ -40,6 +40,10 @@ ssize_t proc_read_bytes(pid_t pid, const char *file, char *ret, size_t size);
 
 /* "8-4-4-4-12". With fault points compiled in, GPUSTOW_TEST_BOOT_ID is believed instead. */
 int proc_boot_id(char ret[40]);
+/* Processes the kernel has killed for want of memory since the boot, the whole machine's; -1: it doesn't count them. */
+int64_t proc_oom_kills(void);
+/* The same for the text of /proc/vmstat: pure. */
+int64_t proc_parse_oom_kills(const char *text);
 uint64_t proc_pid_ns(void); /* inode of /proc/self/ns/pid; 0 unknown */
 bool proc_is_initial_pid_ns(void); /* false inside a container */
 /* SHA-256 (hex, 64 digits) of machine-id (and host name outside the initial pid namespace): protocol.md 1. */

@@ -3,10 +3,12 @@
  * (protocol.md 1). Reads files of the kernel and /etc; keeps nothing.
  */
 #include "proc/proc.h"
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/parse.h"
 #include "base/sys.h"
 
 #include <errno.h>
@@ -65,6 +67,38 @@ int proc_boot_id(char ret[40])
 		return -EBADMSG;
 	memcpy(ret, b.data, BOOT_ID_CHARS + 1);
 	return 0;
+}
+
+int64_t proc_parse_oom_kills(const char *text)
+{
+	static const char key[] = "oom_kill ";
+	const char *line = text;
+	while (line) {
+		if (strncmp(line, key, sizeof(key) - 1) == 0) {
+			const char *digits = line + sizeof(key) - 1;
+			char number[24] = "";
+			int64_t n;
+			size_t len = strcspn(digits, "\n");
+			if (len >= sizeof(number))
+				return -1;
+			memcpy(number, digits, len);
+			return parse_int64(number, &n) == 0 && n >= 0 ? n : -1;
+		}
+		line = strchr(line, '\n');
+		if (line)
+			line++;
+	}
+	return -1;
+}
+
+int64_t proc_oom_kills(void)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	const char *root = getenv("GPUSTOW_HOST_ROOT");
+	CLEANUP_FREE char *path = xasprintf("%s/proc/vmstat", root ? root : "");
+	if (fd_read_file_at(AT_FDCWD, path, &b, 65536) < 0)
+		return -1;
+	return proc_parse_oom_kills(buf_str(&b));
 }
 
 uint64_t proc_pid_ns(void)

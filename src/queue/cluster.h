@@ -10,15 +10,20 @@
 #include "sched/plan.h"
 #include "store/store.h"
 
+#include <jansson.h>
+
 struct cluster_card {
 	const struct inv_card *inv;
 	struct card_room room; /* what the plan sees */
 	bool is_allowed; /* the node's `gpus:` list has it */
 	bool is_in_service; /* not taken out by faults or by a person */
 	const char *out_why; /* when it isn't; into the cluster */
+	bool is_usable; /* a job may get it now, as far as the card goes; the node has its own */
+	char why_not[160]; /* when it isn't: "out of service: ...", "not in the node's list of GPUs" */
 	/* For people and JSON (nvidb 6.6, 9.4). */
 	int64_t queue_mem_mib; /* measured, our jobs' of this queue */
 	int64_t reserved_mib; /* sum of their charges */
+	int64_t others_mib; /* charges of this user's other queues */
 	int64_t free_mib; /* max(0, total - external - others' - reserved - headroom) */
 	uint32_t queue_jobs;
 };
@@ -35,6 +40,13 @@ struct cluster_node {
 	int64_t cpus_used, mem_used_mib; /* declared by jobs in flight there */
 };
 
+/*
+ * What is kept between passes that each live in a process of their own: for whom a place is kept, and who was started beside.
+ * The controller writes cluster_guard_text under this name (store_meta_set) in the transaction of its binds; cluster_load
+ * reads it. Without it nothing breaks, but places are chosen anew.
+ */
+#define CLUSTER_GUARD_KEY "guard"
+
 struct cluster {
 	const struct queue_config *config;
 	struct store_nodes rows;
@@ -46,6 +58,7 @@ struct cluster {
 	struct store_unmet_row *unmet;
 	size_t n_unmet;
 	struct store_counts counts;
+	char *waits_for_nodes; /* NULL, or why nothing at all may start: the store was moved or put back, and these weren't asked since */
 	int64_t now_ms; /* wall */
 	struct cluster_inner *inner; /* what else it owns */
 };
@@ -57,18 +70,31 @@ void cluster_done(struct cluster *c);
 /* Exact, then unique ignoring case, then unique part; rows that aren't configured any more too. */
 int cluster_find_node(const struct cluster *c, const char *name, size_t *ret, struct err *e);
 
+const char *cluster_node_name(const struct cluster_node *n);
+
 /* A decision about each of cluster.pending, in that order. */
 struct cluster_plan {
 	struct plan_decision *decisions;
 	size_t n;
 	struct cluster_plan_inner *inner; /* the plan's input, for the sentences */
 };
+/*
+ * How much of an undeclared job's memory is guessed (default_vram: auto). From at least one run of the same shape on as
+ * many cards that ended well and whose peak was seen: its largest peak and a fifth on top; from three on, a tenth; at least
+ * 256 MiB on top. A run that went out of memory at more than that raises it to a quarter above where it did. A guess that
+ * no card the job may use could hold is none: the job gets a wholly idle card, as one of which nothing is known.
+ */
+#define LEARNED_SURE 3
+/* By that rule, whatever cards there are; UNDECLARED: nothing is known. */
+int64_t cluster_learned_mib(const struct store_learned *l);
 /* fresh[i]: node i answered in this pass with a sample, so jobs may start there; NULL: every usable node counts as fresh. */
 void cluster_plan(struct cluster *c, const bool *fresh, struct cluster_plan *ret);
 void cluster_plan_done(struct cluster_plan *p);
 /* What is asked of a card for pending job i of the plan: MiB, or UNDECLARED (a wholly idle card); after learning. */
 int64_t cluster_need_mib(const struct cluster *c, const struct cluster_plan *p, size_t i,
 	enum vram_source *ret_source);
+/* For CLUSTER_GUARD_KEY; NULL: nothing is to be kept, the key can go. To free. */
+char *cluster_guard_text(const struct cluster *c, const struct cluster_plan *p);
 
 /*
  * Why pending job i doesn't run, in words and numbers: held, waits for jobs, bound and not confirmed, the plan's reason,
@@ -79,8 +105,17 @@ int64_t cluster_need_mib(const struct cluster *c, const struct cluster_plan *p, 
  */
 void cluster_why(const struct cluster *c, const struct cluster_plan *p, size_t i, struct buf *text);
 json_t *cluster_why_json(const struct cluster *c, const struct cluster_plan *p, size_t i);
+/* "handed to n1, its start isn't confirmed yet" of a job in flight that doesn't run yet, or nothing. */
+void cluster_why_bound(const struct cluster *c, const struct job *j, struct buf *text);
 /* The position of a job in cluster.pending; -1: it isn't pending. */
 ssize_t cluster_pending(const struct cluster *c, int64_t id);
 /* A job that isn't submitted: put at the end of its priority, decided about, taken away again. For submit --dry-run. */
 void cluster_try(
 	struct cluster *c, const struct job *j, struct plan_decision *ret, struct buf *why);
+
+/*
+ * A node as `queue nodes` and `queue status` show it (nvidb 9.4 key by key, then ours). mask_allowlist: without the
+ * cards that the node's `gpus:` leaves out.
+ */
+json_t *cluster_node_json(const struct cluster *c, size_t node, bool mask_allowlist);
+json_t *cluster_gpu_json(const struct cluster *c, size_t node, size_t card);

@@ -10,6 +10,7 @@
 #include "core/job.h"
 #include "core/sample.h"
 
+#define INVENTORY_CHARGES_MAX 4096
 #define INVENTORY_PROCS_MAX 16 /* kept per card, largest first; n_procs counts all */
 
 struct inv_proc {
@@ -28,10 +29,12 @@ struct inv_card {
 	char *profile; /* of a MIG instance, else NULL */
 	bool is_present; /* in the last sample, answering */
 	bool is_mig_parent; /* shown, never placed on */
+	bool needs_reset; /* the driver asks for it: nothing is placed on it */
 	bool is_blind;
 	enum gpu_state state;
 	int64_t total_mib, used_mib, util_pct, mem_util_pct, temperature_c;
 	int64_t external_mib, external_procs; /* processes that aren't any attempt's of this user */
+	int64_t external_computing; /* of these, those that compute (a screen's server doesn't) */
 	int64_t promised_mib; /* other users' agents, beyond what their jobs hold */
 	int32_t numa;
 	uint64_t nvlink_peers; /* positions here */
@@ -57,7 +60,8 @@ struct inventory {
 	int64_t sampled_wall_ms; /* by the node's clock, corrected to ours */
 	char *source; /* "nvml", "nvidia-smi", "sim", "none" */
 	char *error; /* why the back end couldn't ask; NULL: it could */
-	int64_t cores, mem_total_mib, mem_available_mib; /* the node's own */
+	int64_t cores; /* the node's own that this user may use; 0 unknown */
+	int64_t mem_total_mib, mem_available_mib;
 	char *host_name;
 };
 
@@ -70,5 +74,7 @@ void inventory_take(const struct sample *s, const struct inventory *known, const
 char *inventory_encode(const struct inventory *v); /* to free */
 int inventory_decode(const char *json, struct inventory *ret, struct err *e); /* NULL: empty */
 void inventory_done(struct inventory *v);
-/* Position by UUID, or by what people type ("0", "0:1" for instance 1 of card 0, a UUID or its unique start); -1. */
+/* "0", "0:1": what people call it. */
+void inv_card_label(const struct inv_card *c, char ret[GPU_LABEL_LEN]);
+/* Position by UUID, or by what people type ("0", "0:1" for instance 1 of card 0, a UUID or its unique start of 8 characters or more); -1. */
 int inventory_find(const struct inventory *v, const char *word);

@@ -8,6 +8,8 @@
 #include "core/attempt.h"
 #include "store/store.h"
 
+#include <jansson.h>
+
 /* What the node tells with an end ("facts" of docs/wire.md). Absent: NULL, -1, 0. */
 struct end_facts {
 	struct attempt_end end;

@@ -169,8 +169,14 @@ static bool set_after(struct jobsfile *f, struct jobline *l, const struct token 
 /* nvidia-smi's index, or what its UUIDs look like; whether the card exists is known when cards are. */
 static bool is_gpu(const char *s, size_t n)
 {
+	const char *colon = memchr(s, ':', n);
+
 	if (is_number(s, n))
 		return n <= 9;
+	/* A MIG instance: 0:1, or 0:1:2. */
+	if (colon && colon > s && colon - s <= 9)
+		return n <= 30 && strspn(s, "0123456789:") >= n && s[n - 1] != ':' &&
+		       !memmem(s, n, "::", 2);
 	return n > 4 && (strncmp(s, "GPU-", 4) == 0 || strncmp(s, "MIG-", 4) == 0) && is_name(s, n);
 }
 

@@ -93,6 +93,17 @@ static const char *what_word(const struct run_job *j, const struct plan_decision
 				       : "waits";
 }
 
+/* A card's number, or what an instance is called. */
+static json_t *card_json(const struct gpu_card *c)
+{
+	char label[GPU_LABEL_LEN];
+
+	if (!gpu_is_instance(c))
+		return json_integer(c->index);
+	gpu_label(c->index, c->gi, c->ci, label);
+	return json_string(label);
+}
+
 /* One row of the answer. d: NULL for a job that isn't pending. */
 static json_t *row_of(struct run *r, const struct run_cluster *c, struct run_job *j,
 	const struct plan_decision *d, const struct plan_job *p)
@@ -104,8 +115,7 @@ static json_t *row_of(struct run *r, const struct run_cluster *c, struct run_job
 	if (d && d->what == PLAN_START)
 		for (uint32_t i = 0; i < c->node.n_cards; i++)
 			if (d->cards >> i & 1)
-				json_array_append_new(
-					cards, json_integer(r->sample.snap.cards[i].index));
+				json_array_append_new(cards, card_json(&r->sample.snap.cards[i]));
 	if (d && d->what != PLAN_START)
 		plan_why_text(d, &c->node, NULL, p, &why);
 	if (!d)
@@ -130,11 +140,12 @@ static void fill_plan_job(struct run *r, struct run_job *j, struct plan_job *p)
 	j->why_text = j->cancel	 ? xstrdup("cancelled by its line")
 		      : j->after ? xasprintf("waits for %s", j->after)
 				 : NULL;
-	if (j->gpu) {
+	p->only_cards = run_only_cards(r, j);
+	if (j->gpu || p->only_cards)
 		p->only_node = 0;
-		p->only_cards = run_only_cards(r, j);
-		p->is_blocked |= !p->only_cards;
-	}
+	if (!j->why_text && run_why_no_card(r, j))
+		j->why_text = xstrdup(run_why_no_card(r, j));
+	p->is_blocked |= j->gpu && (!p->only_cards || run_why_no_card(r, j));
 }
 
 static json_t *make_plan(struct run *r)

@@ -121,7 +121,8 @@ void run_node_say_start(struct run *r, struct run_job *j)
 		buf_printf(&what, "declared %" PRId64 " MiB/gpu", a->declared_mib);
 	run_say(r, "job %" PRIu64 " started on %s%s%s (%" PRIu64 "/%zu dispatched, %s) — %s",
 		j->rec->no, j->rec->n_gpus ? "gpu [" : "cpu",
-		run_gpus_text(r, j->rec->gpus, j->rec->n_gpus, ","), j->rec->n_gpus ? "]" : "",
+		run_cards_text(r, j->rec->gpus, j->rec->uuids, j->rec->n_gpus, ","),
+		j->rec->n_gpus ? "]" : "",
 		r->finished + count_running(r), r->n_lines, buf_str(&what),
 		run_text(r, j->rec->command));
 }

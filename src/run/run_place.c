@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/fd.h"
-#include "base/parse.h"
 #include "base/sys.h"
 
 #include <fcntl.h>
@@ -105,8 +104,8 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 	*ret = (struct plan_card){.index = card->index,
 		.numa = card->numa,
 		.nvlink_peers = card->nvlink_peers,
-		.was_seen = true};
-	ret->is_usable = card->state == GPU_OK && value_is_present(total) &&
+		.was_seen = gpu_is_placeable(card)};
+	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) && value_is_present(total) &&
 			 value_is_present(used) && is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;
 	ret->room.promised_mib = r->sample.promised_mib[i];
@@ -157,28 +156,6 @@ struct plan_policy run_policy(const struct run *r)
 		.idle_threshold_mib = c->idle_threshold_mib,
 		.exclusive = c->exclusive,
 		.need_nvlink = c->need_nvlink};
-}
-
-/* gpu=0,GPU-...: bits of the cards named; a word that names none is no bit. */
-uint64_t run_only_cards(const struct run *r, const struct run_job *j)
-{
-	uint64_t bits = 0;
-	const char *p = j->gpu;
-
-	while (p && *p) {
-		size_t n = strcspn(p, ",");
-		CLEANUP_FREE char *word = xstrndup(p, n);
-		int64_t index;
-		int at = parse_int64(word, &index) ? gpu_find_uuid(&r->sample.snap, word)
-			 : index >= 0 && index <= INT32_MAX
-				 ? gpu_find_index(&r->sample.snap, (int)index)
-				 : -1;
-
-		if (at >= 0)
-			bits |= 1ULL << at;
-		p += n + (p[n] == ',');
-	}
-	return bits;
 }
 
 /* --- what a job waits for besides room --- */
@@ -288,19 +265,6 @@ static void add_both(json_t *env, const char *name, const char *value)
 	add_env(env, theirs, value);
 }
 
-/* A card missing from this sample shifts CUDA's numbers: then only UUIDs say which one is meant. */
-static bool numbers_hold(const struct run *r)
-{
-	uint32_t known_here = 0;
-
-	for (uint32_t i = 0; i < r->n_known; i++)
-		known_here += gpu_find_uuid(&r->sample.snap, r->known[i].uuid) >= 0;
-	for (uint32_t i = 0; i < r->sample.snap.n_cards; i++)
-		if (r->sample.snap.cards[i].state != GPU_OK)
-			return false;
-	return known_here == r->n_known;
-}
-
 static json_t *job_env(struct run *r, const struct run_job *j, const int32_t *index,
 	const char *const *uuid, int32_t n, const char *log)
 {
@@ -309,7 +273,7 @@ static json_t *job_env(struct run *r, const struct run_job *j, const int32_t *in
 	char number[32];
 
 	for (int32_t i = 0; i < n; i++) {
-		if (numbers_hold(r))
+		if (run_numbers_hold(r))
 			buf_printf(&visible, "%s%d", i ? "," : "", index[i]);
 		else
 			buf_printf(&visible, "%s%s", i ? "," : "", uuid[i]);
@@ -321,7 +285,7 @@ static json_t *job_env(struct run *r, const struct run_job *j, const int32_t *in
 	add_both(env, "JOB_NAME", j->name ? j->name : "");
 	snprintf(number, sizeof(number), "%u", j->rec->attempt + 1);
 	add_both(env, "JOB_ATTEMPT", number);
-	add_both(env, "JOB_GPUS", run_gpus_text(r, index, (uint32_t)n, ","));
+	add_both(env, "JOB_GPUS", run_cards_text(r, index, uuid, (uint32_t)n, ","));
 	add_both(env, "JOB_LOG", log);
 	if (j->attempt->declared_mib > 0) {
 		snprintf(number, sizeof(number), "%" PRId64, j->attempt->declared_mib);
@@ -427,13 +391,16 @@ static void fill_job(
 		.gpus = j->gpus,
 		.only_node = -1};
 	ret->is_blocked = is_held_back(r, j);
-	if (j->gpu) {
+	ret->only_cards = run_only_cards(r, j);
+	if (j->gpu || ret->only_cards)
 		ret->only_node = 0;
-		ret->only_cards = run_only_cards(r, j);
-		if (!ret->only_cards && c->node.n_cards) {
-			ret->is_blocked = true;
-			set_why(j, "no card of the gpu= list is here now");
-		}
+	if (j->gpu && c->node.n_cards && run_why_no_card(r, j)) {
+		ret->only_cards = 0;
+		ret->is_blocked = true;
+		set_why(j, run_why_no_card(r, j));
+	} else if (j->gpu && !ret->only_cards && c->node.n_cards) {
+		ret->is_blocked = true;
+		set_why(j, "a job of several cards can't have MIG instances");
 	}
 }
 
@@ -443,7 +410,7 @@ static void count_never(
 {
 	CLEANUP(buf_done) struct buf text = {0};
 
-	if (!numbers_hold(r)) {
+	if (!run_has_all_cards(r)) {
 		j->never_n = 0;
 		return;
 	}
@@ -454,7 +421,9 @@ static void count_never(
 		run_wake_in(r, 50);
 		return;
 	}
-	if (j->gpu && !p->only_cards)
+	if (j->gpu && !p->only_cards && run_names_cards(r, j))
+		buf_puts(&text, j->why_text ? j->why_text : "");
+	else if (j->gpu && !p->only_cards)
 		buf_printf(&text, "no card of the list gpu=%s is in this machine", j->gpu);
 	else
 		plan_why_text(j->why, &c->node, NULL, p, &text);

@@ -32,6 +32,10 @@ static void remember_cards(struct run *r)
 			memcpy(r->known[k].uuid, card->uuid, GPU_UUID_LEN);
 		}
 		r->known[k].index = card->index;
+		r->known[k].gi = card->gi;
+		r->known[k].ci = card->ci;
+		r->known[k].is_instance = gpu_is_instance(card);
+		r->known[k].is_mig_parent = card->is_mig_parent;
 		r->known[k].total_mib = card->m[METRIC_MEM_TOTAL].v;
 	}
 }
@@ -39,7 +43,7 @@ static void remember_cards(struct run *r)
 static bool is_known_index(const struct run *r, int32_t index)
 {
 	for (uint32_t i = 0; i < r->n_known; i++)
-		if (r->known[i].index == index)
+		if (r->known[i].index == index && !r->known[i].is_instance)
 			return true;
 	return false;
 }
@@ -49,15 +53,17 @@ static bool check_gpus_option(struct run *r)
 {
 	const struct run_config *c = r->config;
 	int32_t all[GPU_MAX];
+	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->n_known; i++)
-		all[i] = r->known[i].index;
+		if (!r->known[i].is_instance)
+			all[n++] = r->known[i].index;
 	for (uint32_t i = 0; i < c->n_gpus; i++) {
 		if (is_known_index(r, c->gpus[i]))
 			continue;
 		err_set(&r->failure, -EINVAL,
 			"--gpus %d: there is no such GPU; this machine has %s", c->gpus[i],
-			run_gpus_text(r, all, r->n_known, ", "));
+			run_gpus_text(r, all, n, ", "));
 		run_end(r, -EINVAL);
 		return false;
 	}
@@ -66,12 +72,19 @@ static bool check_gpus_option(struct run *r)
 
 static void say_gpus(struct run *r)
 {
-	int32_t all[GPU_MAX];
+	CLEANUP(buf_done) struct buf b = {0};
 
-	for (uint32_t i = 0; i < r->n_known; i++)
-		all[i] = r->known[i].index;
+	for (uint32_t i = 0; i < r->n_known; i++) {
+		char label[GPU_LABEL_LEN];
+
+		/* What jobs can be placed on: the instances in place of the card that they were cut from. */
+		if (r->known[i].is_mig_parent)
+			continue;
+		gpu_label(r->known[i].index, r->known[i].gi, r->known[i].ci, label);
+		buf_printf(&b, "%s%s", b.len ? ", " : "", label);
+	}
 	if (!r->config->n_gpus && !r->config->only_settle)
-		run_say(r, "discovered GPUs: [%s]", run_gpus_text(r, all, r->n_known, ", "));
+		run_say(r, "discovered GPUs: [%s]", buf_str(&b));
 	r->said_gpus = true;
 }
 
@@ -148,6 +161,19 @@ static void add_util(const struct run *r, struct run_job *j)
 		j->attempt->util_sum += sum / n;
 		j->attempt->util_n++;
 	}
+}
+
+/* Once: the machine won't change while this runs. */
+static void say_left_out(struct run *r)
+{
+	uint32_t n = r->sample.snap.n_left_out;
+
+	if (n == 0 || r->said_left_out)
+		return;
+	r->said_left_out = true;
+	run_warn(r,
+		"%u card%s or MIG instance%s of this machine can't be used: there are more than %d of both together, or they have no UUID of their own",
+		n, n == 1 ? "" : "s", n == 1 ? "" : "s", GPU_MAX);
 }
 
 static void take_rows(struct run *r)
@@ -244,6 +270,7 @@ void run_take_sample(struct run *r, const json_t *msg)
 		return;
 	if (!r->said_gpus)
 		say_gpus(r);
+	say_left_out(r);
 	take_rows(r);
 	tell_of_jobs(r);
 	run_wake(r);

@@ -77,6 +77,22 @@ const char *run_gpus_text(struct run *r, const int32_t *gpus, uint32_t n, const 
 	return buf_str(b);
 }
 
+const char *run_cards_text(struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n,
+	const char *sep)
+{
+	struct buf *b = next_text(r);
+
+	for (uint32_t i = 0; i < n; i++) {
+		int at = uuids && r->has_sample ? gpu_find_uuid(&r->sample.snap, uuids[i]) : -1;
+		const struct gpu_card *c = at < 0 ? NULL : &r->sample.snap.cards[at];
+		char label[GPU_LABEL_LEN];
+
+		gpu_label(gpus[i], c ? c->gi : 0, c ? c->ci : 0, label);
+		buf_printf(b, "%s%s", i ? sep : "", label);
+	}
+	return buf_str(b);
+}
+
 /* The panel's text for this terminal; empty when there's no room. */
 static void put_panel(struct run *r, struct buf *out, size_t *ret_rows)
 {

@@ -8,8 +8,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "core/says.h"
 
-#include <ctype.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -31,12 +31,10 @@ struct outcome {
 /* Does what this attempt wrote (its last 16 KiB) speak of CUDA running out of memory? */
 static bool says_oom(const struct job_record *rec)
 {
-	static const char *const words[] = {"cuda out of memory", "torch.outofmemoryerror",
-		"cuda error: out of memory", "cuda_error_out_of_memory",
-		"cudaerrormemoryallocation", "resource_exhausted"};
 	CLEANUP_CLOSE int fd =
 		rec->log ? open(rec->log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
-	CLEANUP_FREE char *text = NULL;
+	CLEANUP_FREE struct says_search *search = NULL;
+	char text[OOM_TAIL];
 	off_t end, from;
 	ssize_t n;
 
@@ -46,15 +44,10 @@ static bool says_oom(const struct job_record *rec)
 	from = end - OOM_TAIL > rec->log_offset ? end - OOM_TAIL : (off_t)rec->log_offset;
 	if (from >= end)
 		return false;
-	text = xmalloc(OOM_TAIL + 1);
-	n = pread(fd, text, OOM_TAIL, from);
-	for (ssize_t i = 0; i < n; i++)
-		text[i] = (char)(text[i] ? tolower((unsigned char)text[i]) : ' ');
-	text[n < 0 ? 0 : n] = '\0';
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (strstr(text, words[i]))
-			return true;
-	return false;
+	n = pread(fd, text, sizeof(text), from);
+	search = xcalloc(1, sizeof(*search));
+	says_put(search, text, n < 0 ? 0 : (size_t)n);
+	return search->found >> SAYS_CUDA_OOM & 1;
 }
 
 static int64_t peak_of(const struct run_attempt *a)
@@ -156,7 +149,7 @@ static int64_t bumped(const struct run *r, const struct run_job *j, int64_t peak
 		return -1;
 	next = (int64_t)ceil(1.25 * (double)base);
 	for (uint32_t i = 0; i < r->n_known; i++)
-		if (r->known[i].total_mib > cap)
+		if (r->known[i].total_mib > cap && !r->known[i].is_mig_parent)
 			cap = r->known[i].total_mib;
 	cap -= r->config->margin_mib;
 	/* Never below what it was given: a cap that small means the card shrank, not the job. */

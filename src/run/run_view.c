@@ -261,6 +261,8 @@ static void fill_cards(const struct run *r, const struct run_cluster *c, struct 
 		struct view_card *to = &m->cards[i];
 
 		*to = (struct view_card){.index = card->index,
+			.gi = card->gi,
+			.ci = card->ci,
 			.uuid = card->uuid,
 			.name = card->name,
 			.state = gpu_state_name(card->state),

@@ -138,12 +138,13 @@ struct run {
 	uint64_t samples; /* good ones taken in */
 	int64_t sample_boot_ms;
 	uint32_t query_failures;
-	bool said_gpus, has_seen_gpus;
+	bool said_gpus, has_seen_gpus, said_left_out;
 	struct {
 		char uuid[GPU_UUID_LEN];
-		int32_t index;
+		int32_t index, gi, ci;
+		bool is_instance, is_mig_parent;
 		int64_t total_mib;
-	} known[GPU_MAX]; /* every card that ever answered */
+	} known[GPU_MAX]; /* every card and MIG instance that ever answered */
 	uint32_t n_known;
 
 	struct run_ack *acks; /* sent once the journal holds the ends */
@@ -185,6 +186,10 @@ const char *run_text(struct run *r,
 	const char *s); /* cleaned for a terminal; valid for the next RUN_TEXTS - 1 calls */
 const char *run_gpus_text(
 	struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
+
+/* The same of a job's cards: MIG instances, known by their UUIDs, as "0:1". uuids: NULL or "" where none is known. */
+const char *run_cards_text(struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n,
+	const char *sep);
 
 /* run_jobs.c: the file's lines and the journal's keys become run_jobs */
 int run_jobs_read_first(
@@ -247,7 +252,18 @@ struct plan_policy run_policy(const struct run *r);
 void run_place(struct run *r);
 void run_place_send(struct run *r); /* what was committed */
 void run_place_unsend(struct run *r);
+
+/* run_cards.c: which cards */
+/* The cards that the job's gpu= names; on a machine with MIG instances, those that a job of several cards may have. 0: any. */
 uint64_t run_only_cards(const struct run *r, const struct run_job *j);
+/* Why the gpu= list names nothing that jobs are placed on; NULL when it does, or there's none. */
+const char *run_why_no_card(const struct run *r, const struct run_job *j);
+/* The gpu= list names something of this sample, of whatever use. */
+bool run_names_cards(const struct run *r, const struct run_job *j);
+/* Every card and instance that ever answered does. */
+bool run_has_all_cards(const struct run *r);
+/* The cards' numbers are CUDA's numbers. */
+bool run_numbers_hold(const struct run *r);
 
 /* run_view.c */
 struct run_view;

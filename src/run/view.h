@@ -62,7 +62,7 @@ struct view_job {
 };
 
 struct view_card {
-	int32_t index;
+	int32_t index, gi, ci; /* gi, ci of a MIG instance, as in struct gpu_card */
 	const char *uuid, *name;
 	const char *state; /* "ok", "lost", ... */
 	int64_t total_mib, used_mib; /* -1 unknown */

@@ -148,6 +148,8 @@ static json_t *card(const struct view_card *c)
 	json_t *o = json_object();
 
 	set_int(o, "index", c->index);
+	set_known(o, "gpu_instance", c->gi - 1);
+	set_known(o, "compute_instance", c->ci - 1);
 	set_text(o, "uuid", c->uuid && *c->uuid ? c->uuid : NULL);
 	set_text(o, "name", c->name && *c->name ? c->name : NULL);
 	set_text(o, "state", c->state);

@@ -110,10 +110,12 @@ static void put_card_figures(struct row *r, const struct view_card *c)
 void view_line_card(const struct view_card *c, const struct row_style *style, struct buf *out)
 {
 	bool is_ok = !c->state || strcmp(c->state, "ok") == 0;
+	char label[GPU_LABEL_LEN];
 	struct row r;
 
 	row_begin(&r, style, out);
-	row_printf(&r, ROW_BOLD, "gpu%-2d ", c->index);
+	gpu_label(c->index, c->gi, c->ci, label);
+	row_printf(&r, ROW_BOLD, "gpu%-2s ", label);
 	if (!is_ok)
 		row_printf(&r, ROW_RED, "%s%s", c->state, c->total_mib > 0 ? " " : "");
 	if (c->total_mib > 0)

@@ -13,7 +13,7 @@ enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j)
 {
 	if (j->declared_mib < 0)
 		return WHOLE;
-	return j->exclusive || s->policy->exclusive ? ALONE : SHARE;
+	return j->exclusive || j->idle || s->policy->exclusive ? ALONE : SHARE;
 }
 
 /* A negative margin would promise what isn't there: it counts as none, as in card_fits. */
@@ -33,19 +33,69 @@ int64_t job_need(const struct plan_state *s, const struct plan_job *j)
 	return need;
 }
 
-bool job_is_pinned(const struct plan_job *j)
+bool job_is_plain(const struct plan_job *j)
 {
-	return j->only_node >= 0 || j->only_cards != 0;
+	return j->only_node < 0 && j->only_cards == 0 && !j->node_cards && !j->need_nvlink &&
+	       !j->idle && j->cpus <= 0 && j->mem_mib <= 0;
 }
 
 bool job_may_use_node(const struct plan_job *j, size_t node)
 {
-	return j->only_node < 0 || (size_t)j->only_node == node;
+	return (j->only_node < 0 || (size_t)j->only_node == node) &&
+	       (j->gpus == 0 || !j->node_cards || j->node_cards[node] != 0);
 }
 
-uint64_t job_may_use_cards(const struct plan_job *j)
+uint64_t job_may_use_cards(const struct plan_job *j, size_t node)
 {
-	return j->only_cards ? j->only_cards : UINT64_MAX;
+	return (j->only_cards ? j->only_cards : UINT64_MAX) &
+	       (j->node_cards ? j->node_cards[node] : UINT64_MAX);
+}
+
+uint64_t job_open_cards(const struct plan_state *s, const struct plan_job *j, size_t node)
+{
+	return job_may_use_cards(j, node) & (j->idle ? s->nodes[node].quiet : UINT64_MAX);
+}
+
+static int64_t at_least_0(int64_t v)
+{
+	return v > 0 ? v : 0;
+}
+
+/* cpus and mem_mib: what is left, or what there is. */
+static bool host_has(const struct plan_job *j, int64_t cpus, int64_t mem_mib)
+{
+	return (j->cpus <= 0 || mib_clamp(j->cpus) <= cpus) &&
+	       (j->mem_mib <= 0 || mib_clamp(j->mem_mib) <= mem_mib);
+}
+
+bool host_takes(const struct plan_state *s, size_t node, const struct plan_job *j)
+{
+	const struct node_state *n = &s->nodes[node];
+	const struct plan_job *g = n->guard.is_set ? &s->jobs[n->guard.job] : NULL;
+
+	if (!g)
+		return host_has(j, n->cpus_free, n->mem_free_mib);
+	return host_has(j, n->cpus_free - mib_clamp(at_least_0(g->cpus)),
+		n->mem_free_mib - mib_clamp(at_least_0(g->mem_mib)));
+}
+
+bool host_would_take(const struct plan_state *s, size_t node, const struct plan_job *j)
+{
+	return host_has(j, s->nodes[node].cpus_free, s->nodes[node].mem_free_mib);
+}
+
+bool host_is_large_enough(const struct plan_state *s, size_t node, const struct plan_job *j)
+{
+	return host_has(j, s->nodes[node].cpus_own, s->nodes[node].mem_own_mib);
+}
+
+/* The node has given this to a job that starts there. */
+static void host_take(struct node_state *n, const struct plan_job *j)
+{
+	if (n->cpus_own < MIB_MAX)
+		n->cpus_free = mib_clamp(n->cpus_free - mib_clamp(at_least_0(j->cpus)));
+	if (n->mem_own_mib < MIB_MAX)
+		n->mem_free_mib = mib_clamp(n->mem_free_mib - mib_clamp(at_least_0(j->mem_mib)));
 }
 
 int64_t room_when_ours_ended(const struct card_room *r)
@@ -110,14 +160,11 @@ void node_refresh(struct plan_state *s, size_t node, uint64_t which)
 
 void memo_clear(struct plan_state *s)
 {
-	for (size_t i = 0; i < SHARING_N; i++)
-		for (size_t k = 0; k <= CARDS_MAX; k++)
-			s->failed[i][k] = s->unguardable[i][k] = INT64_MAX;
-}
-
-static int64_t at_least_0(int64_t mib)
-{
-	return mib > 0 ? mib : 0;
+	for (size_t w = 0; w < s->n_wishes; w++)
+		for (size_t i = 0; i < SHARING_N; i++)
+			for (size_t k = 0; k <= CARDS_MAX; k++)
+				s->wishes[w]->failed[i][k] = s->wishes[w]->unguardable[i][k] =
+					INT64_MAX;
 }
 
 /* Nobody holds less than nothing: else a sum at its limit would hide what one more job takes. */
@@ -133,6 +180,22 @@ static struct card_room sane_room(const struct card_room *r)
 	return sane;
 }
 
+static void host_init(struct node_state *n, const struct plan_node *in)
+{
+	n->cpus_own = in->cpus > 0 ? mib_clamp(in->cpus) : MIB_MAX;
+	n->mem_own_mib = in->mem_mib > 0 ? mib_clamp(in->mem_mib) : MIB_MAX;
+	n->cpus_free = n->cpus_own;
+	n->mem_free_mib = n->mem_own_mib;
+	struct plan_job used = {.cpus = in->cpus_used, .mem_mib = in->mem_used_mib};
+	host_take(n, &used);
+}
+
+static bool card_is_quiet(const struct plan_state *s, const struct plan_card *c)
+{
+	return !c->has_strangers && c->room.promised_mib <= 0 &&
+	       c->room.foreign_mib < s->policy->idle_threshold_mib;
+}
+
 static void node_init(struct plan_state *s, size_t node, size_t first)
 {
 	const struct plan_node *in = &s->in[node];
@@ -141,6 +204,8 @@ static void node_init(struct plan_state *s, size_t node, size_t first)
 	n->first = first;
 	n->n = in->n_cards < CARDS_MAX ? (uint32_t)in->n_cards : CARDS_MAX;
 	n->n_cpu_jobs = in->n_cpu_jobs;
+	s->has_unknown |= in->is_unknown;
+	host_init(n, in);
 	for (uint32_t i = 0; i < n->n; i++) {
 		const struct plan_card *card = &in->cards[i];
 
@@ -151,6 +216,8 @@ static void node_init(struct plan_state *s, size_t node, size_t first)
 			s->is_ascending = false;
 		if (in->is_usable && card->is_usable)
 			n->usable |= UINT64_C(1) << i;
+		if (card_is_quiet(s, card))
+			n->quiet |= UINT64_C(1) << i;
 		if (card->room.promised_mib > 0)
 			s->has_promises = true;
 		for (uint32_t k = 0; k < n->n; k++) {
@@ -182,6 +249,7 @@ static void state_init(struct plan_state *s)
 		node_init(s, i, first);
 		first += s->nodes[i].n;
 	}
+	wishes_make(s);
 	memo_clear(s);
 }
 
@@ -195,6 +263,10 @@ static void state_done(struct plan_state *s)
 	free(s->peers);
 	free(s->index);
 	free(s->node_of);
+	for (size_t i = 0; i < SHARING_N; i++)
+		for (size_t k = 0; k < VIEW_N; k++)
+			free(s->view_rooms[i][k]);
+	wishes_done(s);
 }
 
 struct rank {
@@ -215,7 +287,7 @@ static int rank_compare(const void *a, const void *b)
 }
 
 /* Positions of the jobs in the order in which they're looked at; the caller frees it. */
-static size_t *order_make(const struct plan_job *jobs, size_t n)
+static size_t *order_make(const struct plan_job *jobs, size_t n, bool is_in_order)
 {
 	struct rank *ranks = xreallocarray(NULL, n + 1, sizeof(*ranks));
 	size_t *order = xreallocarray(NULL, n + 1, sizeof(*order));
@@ -223,7 +295,7 @@ static size_t *order_make(const struct plan_job *jobs, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		ranks[i] = (struct rank){jobs[i].priority, jobs[i].waiting_since_ms, i};
-		if (i > 0 && rank_compare(&ranks[i - 1], &ranks[i]) > 0)
+		if (!is_in_order && i > 0 && rank_compare(&ranks[i - 1], &ranks[i]) > 0)
 			is_sorted = false;
 	}
 	if (!is_sorted)
@@ -251,6 +323,7 @@ static void start(struct plan_state *s, size_t job, struct place p)
 		r->n_ours++;
 		r->has_whole |= sharing != SHARE;
 	}
+	host_take(n, j);
 	d->guard_id = guard_note_start(s, p, j->declared_mib);
 	node_refresh(s, (size_t)p.node, p.cards);
 	d->what = PLAN_START;
@@ -263,7 +336,7 @@ static void decide_cpu_job(struct plan_state *s, size_t job)
 {
 	const struct plan_job *j = &s->jobs[job];
 	struct plan_decision *d = &s->ret[job];
-	bool has_node = false;
+	bool has_node = false, has_slot = false;
 	int32_t best = -1;
 
 	for (size_t i = 0; i < s->n_nodes; i++) {
@@ -275,30 +348,40 @@ static void decide_cpu_job(struct plan_state *s, size_t job)
 		has_node = true;
 		if (in->max_cpu_jobs > 0 && now >= in->max_cpu_jobs)
 			continue;
+		has_slot = true;
+		if (!host_takes(s, i, j))
+			continue;
 		if (best < 0 || now < s->nodes[best].n_cpu_jobs)
 			best = (int32_t)i;
 	}
 	if (best < 0) {
-		d->why = has_node ? WHY_JOBS_LIMIT : WHY_NO_NODE;
+		if (has_slot)
+			why_host(s, j, d);
+		else
+			d->why = has_node ? WHY_JOBS_LIMIT : WHY_NO_NODE;
 		return;
 	}
+	host_take(&s->nodes[best], j);
 	s->nodes[best].n_cpu_jobs++;
 	s->n_started++;
 	d->what = PLAN_START;
 	d->node = best;
 }
 
-/* Has a job that wanted no more, and could go anywhere as well, failed already? */
+/* Has a job that wanted no more, and had the same wishes, failed already? */
 static bool is_known_to_fail(const struct plan_state *s, const struct plan_job *j)
 {
-	return !job_is_pinned(j) && job_need(s, j) >= s->failed[job_sharing(s, j)][j->gpus];
+	const struct wish_memory *w = wish_of(s, j);
+
+	return w && job_need(s, j) >= w->failed[job_sharing(s, j)][j->gpus];
 }
 
 static void remember_failure(struct plan_state *s, const struct plan_job *j)
 {
-	int64_t *least = &s->failed[job_sharing(s, j)][j->gpus];
+	struct wish_memory *w = wish_of(s, j);
+	int64_t *least = w ? &w->failed[job_sharing(s, j)][j->gpus] : NULL;
 
-	if (!job_is_pinned(j) && job_need(s, j) < *least)
+	if (least && job_need(s, j) < *least)
 		*least = job_need(s, j);
 }
 
@@ -347,7 +430,7 @@ static void decide(struct plan_state *s, size_t job)
 
 	if (j->is_blocked)
 		d->why = WHY_BLOCKED;
-	else if (j->gpus > 0 && why_never(s, j, d))
+	else if (why_never(s, j, d))
 		d->what = PLAN_NEVER;
 	else if (s->policy->max_jobs > 0 && s->n_started >= s->policy->max_jobs)
 		d->why = WHY_JOBS_LIMIT;
@@ -370,6 +453,8 @@ static void decision_init(struct plan_decision *d, const struct plan_state *s, s
 		.need_mib = s->jobs[job].gpus > 0 ? job_need(s, &s->jobs[job]) : 0,
 		.best_node = -1,
 		.best_card = -1,
+		.host_cpus = -1,
+		.host_mem_mib = -1,
 		.guard_node = -1,
 	};
 }
@@ -384,7 +469,7 @@ void plan_make(const struct plan_node *nodes, size_t n_nodes, const struct plan_
 		.policy = policy,
 		.now_ms = now_ms,
 		.ret = ret};
-	size_t *order = order_make(jobs, n_jobs);
+	size_t *order = order_make(jobs, n_jobs, policy->is_in_order);
 
 	state_init(&s);
 	for (size_t i = 0; i < n_jobs; i++)

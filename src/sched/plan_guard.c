@@ -45,7 +45,7 @@ static bool card_could_hold(
 static uint64_t cards_could_hold(const struct plan_state *s, size_t node, const struct plan_job *j)
 {
 	const struct node_state *n = &s->nodes[node];
-	uint64_t open = n->usable & job_may_use_cards(j), found = 0;
+	uint64_t open = n->usable & job_open_cards(s, j, node), found = 0;
 
 	for (uint32_t i = 0; i < n->n; i++) {
 		uint64_t bit = UINT64_C(1) << i;
@@ -117,10 +117,11 @@ static bool place_still_holds(const struct plan_state *s, const struct plan_job 
 	if (j->is_blocked || j->guard_node < 0 || (size_t)j->guard_node >= s->n_nodes)
 		return false;
 	size_t node = (size_t)j->guard_node;
-	return job_may_use_node(j, node) && !s->nodes[node].guard.is_set &&
+	return job_may_use_node(j, node) && host_is_large_enough(s, node, j) &&
+	       !s->nodes[node].guard.is_set &&
 	       (uint32_t)__builtin_popcountll(j->guard_cards) == j->gpus &&
 	       (cards_could_hold(s, node, j) & j->guard_cards) == j->guard_cards &&
-	       (!place_needs_joined(s, node, j->gpus) ||
+	       (!place_needs_joined(s, node, j) ||
 		       place_joined_max(s, node, j->guard_cards) == j->gpus);
 }
 
@@ -150,7 +151,7 @@ static uint64_t choose_on_node(
 		keys[i] = job_sharing(s, j) == SHARE ? -mib_clamp(card_free(r))
 						     : mib_clamp(r->budgets_mib);
 	}
-	uint64_t cards = place_choose(s, node, cards_could_hold(s, node, j), j->gpus, keys);
+	uint64_t cards = place_choose(s, node, j, cards_could_hold(s, node, j), keys);
 	*ret_worst = INT64_MIN;
 	for (uint64_t rest = cards; rest; rest &= rest - 1) {
 		int64_t key = keys[__builtin_ctzll(rest)];
@@ -162,13 +163,16 @@ static uint64_t choose_on_node(
 void guard_try(struct plan_state *s, size_t job)
 {
 	const struct plan_job *j = &s->jobs[job];
-	int64_t *least = &s->unguardable[job_sharing(s, j)][j->gpus], best_worst = 0, worst;
+	struct wish_memory *w = wish_of(s, j);
+	int64_t *least = w ? &w->unguardable[job_sharing(s, j)][j->gpus] : NULL, best_worst = 0,
+		worst;
 	struct place best = {.node = -1};
 
-	if (s->n_guards == s->n_nodes || (!job_is_pinned(j) && job_need(s, j) >= *least))
+	if (s->n_guards == s->n_nodes || (least && job_need(s, j) >= *least))
 		return;
 	for (size_t i = 0; i < s->n_nodes; i++) {
 		if (!job_may_use_node(j, i) || s->nodes[i].guard.is_set ||
+			!host_is_large_enough(s, i, j) ||
 			(uint32_t)__builtin_popcountll(s->nodes[i].usable) < j->gpus)
 			continue;
 		uint64_t cards = choose_on_node(s, i, j, &worst);
@@ -178,7 +182,7 @@ void guard_try(struct plan_state *s, size_t job)
 		}
 	}
 	if (best.node < 0) {
-		if (!job_is_pinned(j))
+		if (least)
 			*least = job_need(s, j);
 		return;
 	}

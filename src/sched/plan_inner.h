@@ -37,7 +37,11 @@ struct node_state {
 	uint64_t usable; /* cards that may be used now; 0 when the node can't */
 	uint64_t alone; /* usable, none of ours on it, not kept for a guarded job */
 	uint64_t idle; /* fits an undeclared job */
+	uint64_t
+		quiet; /* no stranger is on it and nothing is promised there: the same all through the plan */
 	uint32_t n_cpu_jobs;
+	int64_t cpus_free, mem_free_mib; /* MIB_MAX: no limit known */
+	int64_t cpus_own, mem_own_mib; /* likewise */
 	struct guard guard;
 };
 
@@ -48,7 +52,38 @@ struct kth {
 	int32_t node[CARDS_MAX + 1];
 };
 
-enum view { VIEW_NOW, VIEW_UNGUARDED, VIEW_UNLIMITED, VIEW_UNPROMISED, VIEW_CAPACITY, VIEW_N };
+enum view {
+	VIEW_NOW,
+	VIEW_UNGUARDED,
+	VIEW_UNLIMITED,
+	VIEW_UNPROMISED,
+	VIEW_ANY_HOST,
+	VIEW_CAPACITY,
+	VIEW_N
+};
+
+/*
+ * Jobs with the same wishes share what is remembered of failures and the figures for sentences. The first kind is that
+ * of the jobs that may go anywhere.
+ */
+struct wish_memory {
+	/* Smallest declaration that found no place, and no place to keep. */
+	int64_t failed[SHARING_N][CARDS_MAX + 1];
+	int64_t unguardable[SHARING_N][CARDS_MAX + 1];
+	struct kth views[SHARING_N][VIEW_N]; /* made when asked for */
+	/* What was found out of NVLink: for so many cards, the largest need that some node can hold and the smallest that none can. */
+	int64_t joined_yes[CARDS_MAX + 1], joined_no[CARDS_MAX + 1];
+	uint32_t joined_never[CARDS_MAX + 1]; /* have_cards of the latter */
+	/* The last answer of joined_with_room. */
+	bool has_joined;
+	enum sharing joined_sharing;
+	enum view joined_view;
+	int64_t joined_need;
+	uint32_t joined;
+};
+
+/* Kinds of wishes that are remembered; jobs of a kind beyond these are looked at one by one. */
+#define WISHES_MAX 512
 
 struct plan_state {
 	const struct plan_node *in;
@@ -73,19 +108,32 @@ struct plan_state {
 
 	uint32_t n_started;
 	size_t n_guards;
-	bool has_promises;
-	/* Smallest declaration that found no place, and no place to keep; for jobs that may go anywhere. */
-	int64_t failed[SHARING_N][CARDS_MAX + 1];
-	int64_t unguardable[SHARING_N][CARDS_MAX + 1];
-	struct kth views[SHARING_N]
-			[VIEW_N]; /* for jobs that may go anywhere; made when asked for */
+	bool has_promises, has_unknown;
+	uint16_t *wish_of; /* of each job: WISHES_MAX when its kind isn't remembered */
+	struct wish_memory *wishes[WISHES_MAX];
+	size_t n_wishes;
+	int64_t *view_rooms[SHARING_N][VIEW_N]; /* of all cards; made when asked for */
 };
 
 enum sharing job_sharing(const struct plan_state *s, const struct plan_job *j);
 int64_t job_need(const struct plan_state *s, const struct plan_job *j);
-bool job_is_pinned(const struct plan_job *j);
+/* May it go anywhere? */
+bool job_is_plain(const struct plan_job *j);
 bool job_may_use_node(const struct plan_job *j, size_t node);
-uint64_t job_may_use_cards(const struct plan_job *j);
+/* Of a node that it may use. */
+uint64_t job_may_use_cards(const struct plan_job *j, size_t node);
+/* Those of them that it could be given now as far as strangers go. */
+uint64_t job_open_cards(const struct plan_state *s, const struct plan_job *j, size_t node);
+/* Has the node the cores and the memory that the job declares? What a guarded job waits for there is kept. */
+bool host_takes(const struct plan_state *s, size_t node, const struct plan_job *j);
+/* The same without what is kept there. */
+bool host_would_take(const struct plan_state *s, size_t node, const struct plan_job *j);
+bool host_is_large_enough(const struct plan_state *s, size_t node, const struct plan_job *j);
+
+/* plan_wish.c. NULL: its kind isn't remembered. */
+void wishes_make(struct plan_state *s);
+void wishes_done(struct plan_state *s);
+struct wish_memory *wish_of(const struct plan_state *s, const struct plan_job *j);
 /* What strangers, other users' promises and headroom leave when all of ours have ended. */
 int64_t room_when_ours_ended(const struct card_room *r);
 /* Works out avail, alone and idle anew for the cards in `which`. */
@@ -99,15 +147,15 @@ struct place {
 };
 struct place place_find(const struct plan_state *s, const struct plan_job *j);
 /*
- * Of the candidates, the k with the smallest keys (keys: one for each position of the node). 0 when there are too few,
+ * Of the candidates, the j->gpus with the smallest keys (keys: one for each position of the node). 0 when there are too few,
  * or when NVLink is required and there's no joined set.
  */
-uint64_t place_choose(const struct plan_state *s, size_t node, uint64_t candidates, uint32_t k,
-	const int64_t *keys);
+uint64_t place_choose(const struct plan_state *s, size_t node, const struct plan_job *j,
+	uint64_t candidates, const int64_t *keys);
 /* Most cards of `cards` that are joined by NVLink. */
 uint32_t place_joined_max(const struct plan_state *s, size_t node, uint64_t cards);
-/* Must a set of k cards on this node be joined? */
-bool place_needs_joined(const struct plan_state *s, size_t node, uint32_t k);
+/* Must the job's set of cards on this node be joined? */
+bool place_needs_joined(const struct plan_state *s, size_t node, const struct plan_job *j);
 
 /* plan_guard.c */
 void guard_restore(struct plan_state *s, const size_t *order);
@@ -123,5 +171,6 @@ uint64_t guard_note_start(struct plan_state *s, struct place p, int64_t charge_m
 /* plan_why.c */
 /* Can it never start, as far as the cards known go? Then *d says why. */
 bool why_never(struct plan_state *s, const struct plan_job *j, struct plan_decision *d);
+void why_host(const struct plan_state *s, const struct plan_job *j, struct plan_decision *d);
 /* Why a job that waits does so, by the figures at the plan's end. */
 void why_waits(struct plan_state *s, const struct plan_job *j, struct plan_decision *d);

@@ -47,10 +47,13 @@ uint32_t place_joined_max(const struct plan_state *s, size_t node, uint64_t card
 	return most;
 }
 
-bool place_needs_joined(const struct plan_state *s, size_t node, uint32_t k)
+bool place_needs_joined(const struct plan_state *s, size_t node, const struct plan_job *j)
 {
-	return s->policy->need_nvlink && k > 1 &&
-	       place_joined_max(s, node, s->nodes[node].usable) >= k;
+	if (j->gpus < 2)
+		return false;
+	return j->need_nvlink ||
+	       (s->policy->need_nvlink &&
+		       place_joined_max(s, node, s->nodes[node].usable) >= j->gpus);
 }
 
 /* Positions of the candidates by key, then by index. */
@@ -192,15 +195,16 @@ static uint64_t choose_joined(const struct plan_state *s, size_t node, uint64_t 
 	return best;
 }
 
-uint64_t place_choose(const struct plan_state *s, size_t node, uint64_t candidates, uint32_t k,
-	const int64_t *keys)
+uint64_t place_choose(const struct plan_state *s, size_t node, const struct plan_job *j,
+	uint64_t candidates, const int64_t *keys)
 {
+	uint32_t k = j->gpus;
 	uint8_t sorted[CARDS_MAX] = {0};
 	uint64_t sure = 0, tied = 0;
 
 	if (k == 0 || count(candidates) < k)
 		return 0;
-	if (place_needs_joined(s, node, k))
+	if (place_needs_joined(s, node, j))
 		return choose_joined(s, node, candidates, k, keys);
 	uint32_t n = sort_candidates(s, s->nodes[node].first, candidates, keys, sorted);
 	if (k == 1)
@@ -218,7 +222,7 @@ static uint64_t node_candidates(const struct plan_state *s, size_t node, const s
 	const struct node_state *n = &s->nodes[node];
 	enum sharing sharing = job_sharing(s, j);
 	enum plan_place how = s->policy->place;
-	uint64_t open = job_may_use_cards(j), found = 0;
+	uint64_t open = job_open_cards(s, j, node), found = 0;
 
 	if (sharing == ALONE)
 		open &= n->alone;
@@ -258,12 +262,13 @@ static struct place find_on_nodes(const struct plan_state *s, const struct plan_
 	uint64_t best_candidates = 0;
 
 	for (size_t i = 0; i < s->n_nodes; i++) {
-		if (!job_may_use_node(j, i) || count(s->nodes[i].usable) < j->gpus)
+		if (!job_may_use_node(j, i) || count(s->nodes[i].usable) < j->gpus ||
+			!host_takes(s, i, j))
 			continue;
 		uint64_t candidates = node_candidates(s, i, j, need, keys);
 		if (count(candidates) < j->gpus)
 			continue;
-		if (place_needs_joined(s, i, j->gpus)) {
+		if (place_needs_joined(s, i, j)) {
 			candidates = choose_joined(s, i, candidates, j->gpus, keys);
 			if (!candidates)
 				continue;
@@ -277,7 +282,7 @@ static struct place find_on_nodes(const struct plan_state *s, const struct plan_
 	}
 	if (best.node >= 0) {
 		node_candidates(s, (size_t)best.node, j, need, keys);
-		best.cards = place_choose(s, (size_t)best.node, best_candidates, j->gpus, keys);
+		best.cards = place_choose(s, (size_t)best.node, j, best_candidates, keys);
 	}
 	return best;
 }
@@ -321,7 +326,7 @@ static struct place find_one_card(const struct plan_state *s, int64_t need)
 
 struct place place_find(const struct plan_state *s, const struct plan_job *j)
 {
-	if (j->gpus == 1 && !job_is_pinned(j) && s->is_ascending && job_sharing(s, j) == SHARE)
+	if (j->gpus == 1 && job_is_plain(j) && s->is_ascending && job_sharing(s, j) == SHARE)
 		return find_one_card(s, job_need(s, j));
 	return find_on_nodes(s, j);
 }

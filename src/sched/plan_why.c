@@ -1,13 +1,10 @@
 /*
- * Why a job doesn't start: figures (why_never, why_waits) and the sentence made of them (plan_why_text). Figures for jobs
- * that may go anywhere are the same for all of one kind, so they're worked out once: for each k the largest room that k
- * cards of one node all have.
+ * Why a job doesn't start, in figures; plan_text.c makes a sentence of them. They are the same for all jobs with the same
+ * wishes, so they're worked out once: for each k the largest room that k cards of one node all have.
  */
 #include "sched/plan_inner.h"
 
-#include "base/buf.h"
-
-#include <inttypes.h>
+#include "base/alloc.h"
 
 /* May the card ever be used, as far as is known? */
 static bool card_counts(const struct plan_card *c)
@@ -27,13 +24,14 @@ static int64_t capacity(const struct plan_card *c, enum sharing sharing)
 }
 
 /* Room on a card as it is at the plan's end, with one hindrance thought away. */
-static int64_t room_in_view(
-	struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
+static int64_t room_of_card(
+	const struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
 {
 	const struct node_state *n = &s->nodes[node];
 	uint64_t bit = UINT64_C(1) << i;
 	struct card_room r = s->rooms[n->first + i];
-	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED;
+	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED &&
+		       view != VIEW_ANY_HOST;
 	struct card_need need = {.declared_mib = sharing == WHOLE ? UNDECLARED : 0,
 		.idle_threshold_mib = s->policy->idle_threshold_mib,
 		.exclusive = sharing == ALONE,
@@ -55,17 +53,56 @@ static int64_t room_in_view(
 	return is_kept && s->avail[n->first + i] < room ? s->avail[n->first + i] : room;
 }
 
+/* The same for all cards at once, in the flat order; the figures of the plan's end don't change any more. */
+static const int64_t *rooms_in_view(struct plan_state *s, enum sharing sharing, enum view view)
+{
+	int64_t **made = &s->view_rooms[sharing][view];
+
+	if (*made)
+		return *made;
+	*made = xreallocarray(NULL, s->n_cards + 1, sizeof(**made));
+	for (size_t node = 0; node < s->n_nodes; node++)
+		for (uint32_t i = 0; i < s->nodes[node].n; i++)
+			(*made)[s->nodes[node].first + i] = room_of_card(s, node, i, sharing, view);
+	return *made;
+}
+
+static int64_t room_in_view(
+	struct plan_state *s, size_t node, uint32_t i, enum sharing sharing, enum view view)
+{
+	return rooms_in_view(s, sharing, view)[s->nodes[node].first + i];
+}
+
+static uint64_t cards_in_view(
+	const struct plan_state *s, const struct plan_job *j, size_t node, enum view view)
+{
+	return view == VIEW_CAPACITY ? job_may_use_cards(j, node) : job_open_cards(s, j, node);
+}
+
+/* Does the node itself do, its cards aside? */
+static bool host_in_view(
+	const struct plan_state *s, const struct plan_job *j, size_t node, enum view view)
+{
+	if (view == VIEW_ANY_HOST)
+		return true;
+	if (view == VIEW_CAPACITY)
+		return host_is_large_enough(s, node, j);
+	return host_takes(s, node, j) || (view == VIEW_UNGUARDED && host_would_take(s, node, j));
+}
+
 static void kth_add_node(struct plan_state *s, size_t node, const struct plan_job *j,
 	enum sharing sharing, enum view view, struct kth *t)
 {
 	const struct node_state *n = &s->nodes[node];
+	uint64_t open = cards_in_view(s, j, node, view);
+	const int64_t *rooms = rooms_in_view(s, sharing, view) + n->first;
 	int64_t sorted[CARDS_MAX];
 	uint32_t len = 0;
 
 	for (uint32_t i = 0; i < n->n; i++) {
-		if (!(job_may_use_cards(j) & (UINT64_C(1) << i)))
+		if (!(open & (UINT64_C(1) << i)))
 			continue;
-		int64_t room = room_in_view(s, node, i, sharing, view);
+		int64_t room = rooms[i];
 		uint32_t at = len++;
 		for (; at > 0 && sorted[at - 1] < room; at--)
 			sorted[at] = sorted[at - 1];
@@ -83,7 +120,8 @@ static const struct kth *kth_make(
 	struct plan_state *s, const struct plan_job *j, enum view view, struct kth *pinned)
 {
 	enum sharing sharing = job_sharing(s, j);
-	struct kth *t = job_is_pinned(j) ? pinned : &s->views[sharing][view];
+	struct wish_memory *w = wish_of(s, j);
+	struct kth *t = w ? &w->views[sharing][view] : pinned;
 
 	if (t != pinned && t->is_made)
 		return t;
@@ -92,7 +130,7 @@ static const struct kth *kth_make(
 		t->node[k] = -1;
 	}
 	for (size_t i = 0; i < s->n_nodes; i++)
-		if (job_may_use_node(j, i))
+		if (job_may_use_node(j, i) && host_in_view(s, j, i, view))
 			kth_add_node(s, i, j, sharing, view, t);
 	t->is_made = true;
 	return t;
@@ -108,27 +146,151 @@ static uint32_t kth_count(const struct kth *t, int64_t need)
 	return k;
 }
 
+/* Nodes that it names, whatever cards are known there. */
+static bool may_name_node(const struct plan_job *j, size_t node)
+{
+	return j->only_node < 0 || (size_t)j->only_node == node;
+}
+
 static bool is_any_card_listed(const struct plan_state *s, const struct plan_job *j)
 {
 	for (size_t i = 0; i < s->n_nodes; i++)
-		if (job_may_use_node(j, i) && s->nodes[i].n > 0)
+		if (may_name_node(j, i) && s->nodes[i].n > 0)
 			return true;
 	return false;
+}
+
+static bool is_any_node_unknown(const struct plan_state *s, const struct plan_job *j)
+{
+	if (!s->has_unknown)
+		return false;
+	for (size_t i = 0; i < s->n_nodes; i++)
+		if (may_name_node(j, i) && s->in[i].is_unknown)
+			return true;
+	return false;
+}
+
+/* The node that has the most cores and memory, its own or what is left, as far as the job minds them. */
+static void note_best_host(
+	const struct plan_state *s, const struct plan_job *j, bool of_own, struct plan_decision *d)
+{
+	__int128 best = -1;
+
+	for (size_t i = 0; i < s->n_nodes; i++) {
+		const struct node_state *n = &s->nodes[i];
+		int64_t cpus = of_own ? n->cpus_own : n->cpus_free;
+		int64_t mem = of_own ? n->mem_own_mib : n->mem_free_mib;
+		/* How much of each wish is met, up to all of it. */
+		__int128 met = 0;
+
+		if (!job_may_use_node(j, i) || (!of_own && !s->in[i].is_usable))
+			continue;
+		if (j->cpus > 0 && cpus > 0)
+			met += cpus >= j->cpus ? 1000 : (__int128)cpus * 1000 / j->cpus;
+		if (j->mem_mib > 0 && mem > 0)
+			met += mem >= j->mem_mib ? 1000 : (__int128)mem * 1000 / j->mem_mib;
+		if (met <= best)
+			continue;
+		best = met;
+		d->best_node = (int32_t)i;
+		d->host_cpus = cpus < MIB_MAX ? cpus : -1;
+		d->host_mem_mib = mem < MIB_MAX ? mem : -1;
+	}
+}
+
+static bool why_host_never(
+	const struct plan_state *s, const struct plan_job *j, struct plan_decision *d)
+{
+	bool has_node = false;
+
+	if (j->cpus <= 0 && j->mem_mib <= 0)
+		return false;
+	for (size_t i = 0; i < s->n_nodes; i++) {
+		if (!job_may_use_node(j, i))
+			continue;
+		has_node = true;
+		if (host_is_large_enough(s, i, j))
+			return false;
+	}
+	if (!has_node)
+		return false;
+	d->why = WHY_HOST_TOO_SMALL;
+	note_best_host(s, j, true, d);
+	return true;
+}
+
+/* The most cards of that size which are joined on a node that is large enough. */
+static uint32_t joined_capacity(struct plan_state *s, const struct plan_job *j)
+{
+	enum sharing sharing = job_sharing(s, j);
+	int64_t need = job_need(s, j);
+	uint32_t most = 0;
+
+	for (size_t i = 0; i < s->n_nodes; i++) {
+		uint64_t large = 0;
+
+		if (!job_may_use_node(j, i) || !host_is_large_enough(s, i, j))
+			continue;
+		for (uint32_t k = 0; k < s->nodes[i].n; k++)
+			if (capacity(&s->in[i].cards[k], sharing) >= need)
+				large |= UINT64_C(1) << k;
+		uint32_t joined = place_joined_max(s, i, large & job_may_use_cards(j, i));
+		most = joined > most ? joined : most;
+	}
+	return most;
+}
+
+/* Only what the job itself asks for can be never: a policy of joined cards gives way where there are none. */
+static bool why_joined_never(
+	struct plan_state *s, const struct plan_job *j, struct plan_decision *d)
+{
+	struct wish_memory *w = wish_of(s, j);
+	int64_t need = job_need(s, j);
+
+	if (!j->need_nvlink || j->gpus < 2 || j->gpus > CARDS_MAX)
+		return false;
+	if (w && need <= w->joined_yes[j->gpus])
+		return false;
+	if (!w || need < w->joined_no[j->gpus] || j->declared_mib < 0) {
+		d->have_cards = joined_capacity(s, j);
+		if (d->have_cards >= j->gpus) {
+			if (w && j->declared_mib >= 0)
+				w->joined_yes[j->gpus] = need;
+			d->have_cards = 0;
+			return false;
+		}
+	} else {
+		d->have_cards = w->joined_never[j->gpus];
+	}
+	if (w && j->declared_mib >= 0) {
+		w->joined_no[j->gpus] = need;
+		w->joined_never[j->gpus] = d->have_cards;
+	}
+	d->why = WHY_NOT_JOINED;
+	return true;
 }
 
 bool why_never(struct plan_state *s, const struct plan_job *j, struct plan_decision *d)
 {
 	struct kth pinned;
-	const struct kth *t = kth_make(s, j, VIEW_CAPACITY, &pinned);
 	int64_t need = job_need(s, j);
 
-	if (j->gpus <= CARDS_MAX && t->v[j->gpus] >= need)
+	if (is_any_node_unknown(s, j))
 		return false;
+	if (j->gpus == 0)
+		return why_host_never(s, j, d);
+	const struct kth *t = kth_make(s, j, VIEW_CAPACITY, &pinned);
+	if (j->gpus <= CARDS_MAX && t->v[j->gpus] >= need)
+		return why_joined_never(s, j, d);
 	/* Where nothing is known of any card, nothing is known. */
 	if (!is_any_card_listed(s, j))
 		return false;
+	if (why_host_never(s, j, d))
+		return true;
 	uint32_t listed = kth_count(t, NO_ROOM + 1), large = kth_count(t, need);
-	d->why = j->gpus > listed ? WHY_TOO_MANY_CARDS : WHY_TOO_BIG;
+	d->why = j->node_cards && listed == 0 ? WHY_NO_CARD
+		 : j->gpus > listed	      ? WHY_TOO_MANY_CARDS
+					      : WHY_TOO_BIG;
 	d->have_cards = j->gpus > listed ? listed : j->gpus - large;
 	return true;
 }
@@ -159,7 +321,7 @@ static void note_best_card(struct plan_state *s, const struct plan_job *j, enum 
 	const struct node_state *n = &s->nodes[node];
 
 	for (uint32_t i = 0; i < n->n; i++) {
-		if (!(job_may_use_cards(j) & (UINT64_C(1) << i)))
+		if (!(cards_in_view(s, j, (size_t)node, view) & (UINT64_C(1) << i)))
 			continue;
 		int64_t room = room_in_view(s, (size_t)node, i, job_sharing(s, j), view);
 		if (room <= NO_ROOM || (d->best_card >= 0 && room <= d->best_free_mib))
@@ -173,25 +335,60 @@ static void note_best_card(struct plan_state *s, const struct plan_job *j, enum 
 static bool is_any_card_usable(const struct plan_state *s, const struct plan_job *j)
 {
 	for (size_t i = 0; i < s->n_nodes; i++)
-		if (job_may_use_node(j, i) && (s->nodes[i].usable & job_may_use_cards(j)))
+		if (job_may_use_node(j, i) && (s->nodes[i].usable & job_may_use_cards(j, i)))
 			return true;
 	return false;
 }
 
-static uint32_t joined_with_room(struct plan_state *s, const struct plan_job *j, enum view view)
+static bool is_any_card_out(const struct plan_state *s, const struct plan_job *j)
+{
+	for (size_t i = 0; i < s->n_nodes; i++)
+		for (uint32_t k = 0; job_may_use_node(j, i) && k < s->nodes[i].n; k++)
+			if (s->in[i].cards[k].is_out && (job_may_use_cards(j, i) >> k & 1))
+				return true;
+	return false;
+}
+
+static uint32_t count_joined(
+	struct plan_state *s, const struct plan_job *j, enum sharing sharing, enum view view)
 {
 	uint32_t most = 0;
 
 	for (size_t i = 0; i < s->n_nodes; i++) {
-		uint64_t with_room = 0;
-		for (uint32_t k = 0; job_may_use_node(j, i) && k < s->nodes[i].n; k++)
-			if ((job_may_use_cards(j) & (UINT64_C(1) << k)) &&
-				room_in_view(s, i, k, job_sharing(s, j), view) >= job_need(s, j))
+		uint64_t with_room = 0, open;
+
+		if (!job_may_use_node(j, i))
+			continue;
+		open = cards_in_view(s, j, i, view);
+		for (uint32_t k = 0; k < s->nodes[i].n; k++)
+			if ((open >> k & 1) &&
+				room_in_view(s, i, k, sharing, view) >= job_need(s, j))
 				with_room |= UINT64_C(1) << k;
 		uint32_t joined = place_joined_max(s, i, with_room);
 		most = joined > most ? joined : most;
 	}
 	return most;
+}
+
+/* Jobs of a kind mostly need the same as well. */
+static uint32_t joined_with_room(struct plan_state *s, const struct plan_job *j, enum view view)
+{
+	struct wish_memory *w = wish_of(s, j);
+	enum sharing sharing = job_sharing(s, j);
+	int64_t need = job_need(s, j);
+
+	if (w && w->has_joined && w->joined_sharing == sharing && w->joined_view == view &&
+		w->joined_need == need)
+		return w->joined;
+	uint32_t joined = count_joined(s, j, sharing, view);
+	if (w) {
+		w->has_joined = true;
+		w->joined_sharing = sharing;
+		w->joined_view = view;
+		w->joined_need = need;
+		w->joined = joined;
+	}
+	return joined;
 }
 
 static void why_no_room(
@@ -205,13 +402,21 @@ static void why_no_room(
 	if (d->have_cards >= j->gpus) {
 		d->why = WHY_NVLINK;
 		d->have_cards = joined_with_room(s, j, view);
+	} else if (j->idle) {
+		d->why = WHY_NOT_IDLE;
 	} else if (j->declared_mib < 0) {
 		d->why = WHY_NO_IDLE;
 	} else {
 		d->why = d->have_cards > 0 ? WHY_FEW_CARDS : WHY_MEMORY;
 	}
-	if (best >= 0 && j->declared_mib >= 0)
+	if (best >= 0 && j->declared_mib >= 0 && !j->idle)
 		note_best_card(s, j, view, best, d);
+}
+
+void why_host(const struct plan_state *s, const struct plan_job *j, struct plan_decision *d)
+{
+	d->why = WHY_HOST;
+	note_best_host(s, j, false, d);
 }
 
 void why_waits(struct plan_state *s, const struct plan_job *j, struct plan_decision *d)
@@ -222,198 +427,22 @@ void why_waits(struct plan_state *s, const struct plan_job *j, struct plan_decis
 
 	if (d->why != WHY_NONE)
 		return;
+	if (j->gpus == 0 || j->gpus > CARDS_MAX)
+		return;
 	if (!is_any_card_usable(s, j))
-		d->why = WHY_NO_NODE;
+		d->why = is_any_card_out(s, j) ? WHY_OUT_OF_SERVICE : WHY_NO_NODE;
 	else if (s->n_guards > 0 && !fits_in_view(s, j, VIEW_NOW, &node) &&
 		 fits_in_view(s, j, VIEW_UNGUARDED, &node) && node != d->guard_node &&
 		 s->nodes[node].guard.is_set)
 		why_guarded(s, node, d);
 	else if (fits_in_view(s, j, view, &node))
 		why_no_room(s, j, view, d);
+	else if ((j->cpus > 0 || j->mem_mib > 0) && fits_in_view(s, j, VIEW_ANY_HOST, &node))
+		why_host(s, j, d);
 	else if (s->policy->max_jobs_per_card > 0 && fits_in_view(s, j, VIEW_UNLIMITED, &node))
 		d->why = WHY_JOBS_LIMIT;
 	else if (s->has_promises && fits_in_view(s, j, VIEW_UNPROMISED, &node))
 		d->why = WHY_PROMISED;
 	else
-		why_no_room(s, j, view, d);
-}
-
-static void put_cards(struct buf *out, const struct plan_node *n, const char *name, uint64_t cards)
-{
-	const char *between = "";
-
-	if (name)
-		buf_printf(out, "%s ", name);
-	for (size_t i = 0; i < n->n_cards && i < CARDS_MAX; i++) {
-		if (!(cards & (UINT64_C(1) << i)))
-			continue;
-		buf_printf(out, "%sgpu%d", between, n->cards[i].index);
-		between = ",";
-	}
-}
-
-static const char *name_of(const char *const *names, int32_t node)
-{
-	return names && node >= 0 ? names[node] : NULL;
-}
-
-static void put_wanted(struct buf *out, const struct plan_decision *d, const struct plan_job *job)
-{
-	if (job->declared_mib < 0 && job->gpus == 1)
-		buf_puts(out, "needs a wholly idle GPU");
-	else if (job->declared_mib < 0)
-		buf_printf(out, "needs %" PRIu32 " wholly idle GPUs", job->gpus);
-	else if (job->gpus == 1)
-		buf_printf(out, "needs %" PRId64 " MiB on one GPU", d->need_mib);
-	else
-		buf_printf(out, "needs %" PRId64 " MiB on each of %" PRIu32 " GPUs", d->need_mib,
-			job->gpus);
-}
-
-static void put_best(struct buf *out, const struct plan_decision *d, const struct plan_node *nodes,
-	const char *const *names)
-{
-	if (d->best_node < 0 || d->best_card < 0) {
-		buf_puts(out, "; no GPU takes another job now");
-		return;
-	}
-	buf_puts(out, "; the best is ");
-	put_cards(out, &nodes[d->best_node], name_of(names, d->best_node),
-		UINT64_C(1) << d->best_card);
-	buf_printf(out, " with %" PRId64 " MiB free", d->best_free_mib > 0 ? d->best_free_mib : 0);
-}
-
-/* "; its place on gpu0,gpu1 is kept until jobs 3 and 9 have ended" */
-static void put_kept_place(struct buf *out, const struct plan_decision *d,
-	const struct plan_node *nodes, const char *const *names, const struct plan_job *job)
-{
-	const struct plan_node *n = &nodes[d->guard_node];
-	uint64_t ids[8];
-	size_t n_ids = 0, more = 0;
-
-	for (size_t i = 0; n->running && i < n->n_running; i++) {
-		const struct plan_running *r = &n->running[i];
-		size_t k = 0;
-
-		if (r->card >= CARDS_MAX || !(d->guard_cards & (UINT64_C(1) << r->card)) ||
-			r->beside_guard == job->id)
-			continue;
-		while (k < n_ids && ids[k] != r->id)
-			k++;
-		if (k < n_ids)
-			continue;
-		if (n_ids < sizeof(ids) / sizeof(ids[0]))
-			ids[n_ids++] = r->id;
-		else
-			more++;
-	}
-	buf_puts(out, "; its place on ");
-	put_cards(out, n, name_of(names, d->guard_node), d->guard_cards);
-	buf_puts(out, " is kept");
-	for (size_t i = 0; i < n_ids; i++)
-		buf_printf(out, "%s%" PRIu64,
-			i	    ? ", "
-			: n_ids > 1 ? " until these jobs have ended: "
-				    : " until this job has ended: ",
-			ids[i]);
-	if (more > 0)
-		buf_puts(out, ", and more");
-}
-
-static void put_never(struct buf *out, const struct plan_decision *d, const struct plan_job *job)
-{
-	if (d->why == WHY_TOO_MANY_CARDS)
-		buf_printf(out, "needs %" PRIu32 " GPUs but only %" PRIu32 " are usable", job->gpus,
-			d->have_cards);
-	else
-		buf_printf(out,
-			"declared %" PRId64 " MiB + %" PRId64
-			" MiB margin exceeds total capacity of %" PRIu32 " required GPU(s)",
-			job->declared_mib, d->need_mib - job->declared_mib, d->have_cards);
-}
-
-static void put_limit(struct buf *out, const struct plan_job *job)
-{
-	if (job->gpus == 0)
-		buf_puts(out, "as many CPU jobs run as the limit allows");
-	else
-		buf_puts(out, "as many jobs run as the limit allows");
-}
-
-static void put_waits(struct buf *out, const struct plan_decision *d, const struct plan_node *nodes,
-	const char *const *names, const struct plan_job *job)
-{
-	switch (d->why) {
-	case WHY_MEMORY:
-		put_wanted(out, d, job);
-		put_best(out, d, nodes, names);
-		break;
-	case WHY_FEW_CARDS:
-		put_wanted(out, d, job);
-		buf_printf(out, "; only %" PRIu32 " of one machine ha%s that much free",
-			d->have_cards, d->have_cards == 1 ? "s" : "ve");
-		break;
-	case WHY_NO_IDLE:
-		put_wanted(out, d, job);
-		if (d->have_cards == 0)
-			buf_puts(out, ", since it declares no vram; none is idle");
-		else
-			buf_printf(out, ", since it declares no vram; only %" PRIu32 " %s idle",
-				d->have_cards, d->have_cards == 1 ? "is" : "are");
-		break;
-	case WHY_NVLINK:
-		put_wanted(out, d, job);
-		buf_printf(out, " joined by NVLink; at most %" PRIu32 " joined ones have room",
-			d->have_cards);
-		break;
-	case WHY_PROMISED:
-		put_wanted(out, d, job);
-		buf_puts(out, "; what is free is promised to another user's jobs");
-		break;
-	case WHY_GUARDED:
-		buf_printf(out, "would delay job %" PRIu64 ", whose place is kept", d->guard_id);
-		if (name_of(names, d->best_node))
-			buf_printf(out, " on %s", name_of(names, d->best_node));
-		break;
-	case WHY_JOBS_LIMIT:
-		put_limit(out, job);
-		break;
-	case WHY_BLOCKED:
-		buf_puts(out, "waits for something else first");
-		break;
-	case WHY_NO_NODE:
-		buf_puts(out, job->gpus == 0 ? "no machine can take it now"
-					     : "no usable GPU answers now");
-		break;
-	case WHY_THRESHOLD:
-		buf_puts(out,
-			"declares no vram, and with an idle threshold of 0 MiB no GPU ever counts as "
-			"idle; declare vram or raise the threshold");
-		break;
-	case WHY_NONE:
-	case WHY_TOO_MANY_CARDS:
-	case WHY_TOO_BIG:
-		break;
-	}
-}
-
-void plan_why_text(const struct plan_decision *d, const struct plan_node *nodes,
-	const char *const *node_names, const struct plan_job *job, struct buf *out)
-{
-	if (d->what == PLAN_NEVER) {
-		put_never(out, d, job);
-		return;
-	}
-	if (d->what == PLAN_START) {
-		buf_puts(out, "starts on ");
-		if (d->cards)
-			put_cards(out, &nodes[d->node], name_of(node_names, d->node), d->cards);
-		else
-			buf_puts(out, name_of(node_names, d->node) ? name_of(node_names, d->node)
-								   : "the CPU");
-		return;
-	}
-	put_waits(out, d, nodes, node_names, job);
-	if (d->guard_node >= 0)
-		put_kept_place(out, d, nodes, node_names, job);
+		why_no_room(s, j, j->cpus > 0 || j->mem_mib > 0 ? VIEW_ANY_HOST : view, d);
 }

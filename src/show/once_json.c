@@ -117,8 +117,20 @@ static int64_t reserved_mib(const struct sample *s, uint32_t card)
 	int64_t sum = 0;
 
 	for (uint32_t i = 0; i < s->n_rows; i++)
-		if (s->rows[i].card == card && s->rows[i].budget_mib > s->rows[i].held_mib)
+		if (gpu_whole_of(&s->snap, s->rows[i].card) == card &&
+			s->rows[i].budget_mib > s->rows[i].held_mib)
 			sum += s->rows[i].budget_mib - s->rows[i].held_mib;
+	return sum;
+}
+
+/* On the card, and on the instances that it was cut into. */
+static int64_t others_promised_mib(const struct sample *s, uint32_t card)
+{
+	int64_t sum = 0;
+
+	for (uint32_t i = 0; s->promised_mib && i < s->snap.n_cards; i++)
+		if (gpu_whole_of(&s->snap, i) == card)
+			sum += s->promised_mib[i];
 	return sum;
 }
 
@@ -149,7 +161,7 @@ static json_t *card_json(const struct sample *s, uint32_t i)
 	set(o, "numa_node", number_or_null(c->numa, c->numa >= 0));
 	set(o, "nvlink_peers", peers_of(s, c));
 	set(o, "jobs_reserved_mib", json_integer(reserved_mib(s, i)));
-	set(o, "others_promised_mib", json_integer(s->promised_mib ? s->promised_mib[i] : 0));
+	set(o, "others_promised_mib", json_integer(others_promised_mib(s, i)));
 	set_metrics(o, c);
 	set(o, "throttle", throttle_words(c->m[METRIC_THROTTLE]));
 	set(o, "xid_text", xid_json(c));
@@ -190,7 +202,7 @@ static json_t *process_json(const struct sample *s, uint32_t i)
 
 	set(o, "pid", json_integer(p->pid));
 	set(o, "gpu_index", json_integer(s->snap.cards[p->card].index));
-	set(o, "gpu_uuid", text_or_null(s->snap.cards[p->card].uuid));
+	set(o, "gpu_uuid", text_or_null(s->snap.cards[gpu_whole_of(&s->snap, p->card)].uuid));
 	set(o, "gpu_instance", number_or_null(p->gi - 1, p->gi > 0));
 	set(o, "compute_instance", number_or_null(p->ci - 1, p->ci > 0));
 	set(o, "type", kind_json(p->kind));
@@ -271,7 +283,8 @@ static json_t *host_json(const struct show_host *h, bool with_timings)
 	json_t *o = json_object(), *cards = json_array(), *processes = json_array();
 
 	for (uint32_t i = 0; s && i < s->n_cards; i++)
-		json_array_append_new(cards, card_json(h->sample, i));
+		if (!gpu_is_instance(&s->cards[i]))
+			json_array_append_new(cards, card_json(h->sample, i));
 	for (uint32_t i = 0; s && i < s->n_procs; i++)
 		json_array_append_new(processes, process_json(h->sample, i));
 	set(o, "name", text_or_null(h->name));

@@ -244,6 +244,8 @@ static void put_table(const struct sample *s, const struct once_style *style, st
 
 	table_init(&t, columns, COLUMN_N);
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		if (gpu_is_instance(&s->snap.cards[i]))
+			continue;
 		add_card(&t, s, i);
 		for (uint32_t k = 0; k < s->snap.n_instances; k++)
 			if (s->snap.instances[k].card == i)
@@ -295,6 +297,8 @@ static struct sums sums_of(const struct sample *s)
 		struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED],
 			     total = c->m[METRIC_MEM_TOTAL];
 
+		if (gpu_is_instance(c))
+			continue;
 		x.n_idle += show_card_is_idle(c);
 		if (value_is_present(util)) {
 			x.util += util.v;
@@ -321,7 +325,8 @@ static void put_card_sums(struct row *r, const struct sample *s)
 	struct sums x = sums_of(s);
 	int64_t util = x.n_util ? x.util / x.n_util : 0, mem = percent(x.used, x.total);
 
-	row_printf(r, ROW_PLAIN, "%u GPU%s", s->snap.n_cards, s->snap.n_cards == 1 ? "" : "s");
+	row_printf(r, ROW_PLAIN, "%u GPU%s", gpu_count_whole(&s->snap),
+		gpu_count_whole(&s->snap) == 1 ? "" : "s");
 	if (!s->snap.n_cards)
 		return;
 	row_printf(r, x.n_idle ? ROW_GREEN : ROW_AMBER, "  %lld idle", (long long)x.n_idle);

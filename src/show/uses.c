@@ -34,12 +34,14 @@ static bool is_in(const struct sample *s, const struct gpu_proc *p, int card, in
 {
 	const struct gpu_instance *g;
 
-	if (card >= 0 && p->card != (uint32_t)card)
+	uint32_t whole = gpu_whole_of(&s->snap, p->card);
+
+	if (card >= 0 && whole != (uint32_t)card)
 		return false;
 	if (instance < 0)
 		return true;
 	g = &s->snap.instances[instance];
-	return p->card == g->card && p->gi == g->gi && (!p->ci || !g->ci || p->ci == g->ci);
+	return whole == g->card && p->gi == g->gi && (!p->ci || !g->ci || p->ci == g->ci);
 }
 
 void show_uses_add(struct show_uses *u, const struct sample *s, int card, int instance)

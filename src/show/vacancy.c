@@ -71,10 +71,13 @@ int vacancy_parse_cards(const char *text, int64_t count, struct vacancy_wish *re
 	return 0;
 }
 
-static bool is_wished(const struct vacancy_wish *w, int32_t index)
+/* CUDA gives a process one MIG instance only: of several cards none is one. */
+static bool is_wished(const struct vacancy_wish *w, const struct gpu_card *c)
 {
+	if (gpu_is_instance(c) && (w->n_indices > 0 || w->count > 1))
+		return false;
 	for (uint32_t i = 0; i < w->n_indices; i++)
-		if (w->indices[i] == index)
+		if (w->indices[i] == c->index)
 			return true;
 	return w->n_indices == 0;
 }
@@ -141,7 +144,8 @@ bool vacancy_is_vacant(const struct vacancy_wish *w, const struct sample *s, uin
 	const struct gpu_card *c = &s->snap.cards[card];
 	struct value free_mib = vacancy_free_mib(s, card);
 
-	if (c->state != GPU_OK || s->snap.error[0] || !is_wished(w, c->index))
+	if (c->state != GPU_OK || s->snap.error[0] || !gpu_is_placeable(c) ||
+		!is_wished(w, c))
 		return false;
 	if (w->is_idle && !is_idle(s, card))
 		return false;
@@ -220,7 +224,7 @@ void vacancy_doubt(const struct vacancy_wish *w, const struct sample *s, struct 
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
 		struct value total = s->snap.cards[i].m[METRIC_MEM_TOTAL];
 
-		if (!is_wished(w, s->snap.cards[i].index))
+		if (!is_wished(w, &s->snap.cards[i]) || !gpu_is_placeable(&s->snap.cards[i]))
 			continue;
 		n_wished++;
 		n_large += !w->free_mib || !value_is_present(total) || total.v >= w->free_mib;

@@ -11,7 +11,10 @@
 #include <stdint.h>
 
 struct vacancy_wish {
-	/* "any"; "0,1": these; "2-of" and "2-of:0,1,3": so many of all, of these. */
+	/*
+	 * "any"; "0,1": these; "2-of" and "2-of:0,1,3": so many of all, of these. Numbers are whole cards; "any" one card may
+	 * be a MIG instance too. A card that's cut into instances is never free.
+	 */
 	int32_t indices[GPU_MAX];
 	uint32_t n_indices; /* 0: all cards */
 	uint32_t count; /* at least 1 */

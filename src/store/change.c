@@ -303,6 +303,8 @@ int store_settle(
 	if (r >= 0)
 		r = rule->step == JOB_STEP_RETRY ? settle_retry(s, id, end, e)
 						 : settle_final(s, id, rule->to, end, e);
+	if (r >= 0)
+		r = learn(s, &j, end, e);
 	return r < 0 ? r : tell_end(s, &j, rule, end, e);
 }
 

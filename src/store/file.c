@@ -52,8 +52,7 @@ int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino)
 	return 0;
 }
 
-/* "file:<path>?immutable=1": SQLite then reads the one file and looks for no others. */
-static char *immutable_uri(const char *path)
+char *file_immutable_uri(const char *path)
 {
 	struct buf b = {0};
 
@@ -70,7 +69,7 @@ static char *immutable_uri(const char *path)
 
 static bool has_schema_version(const char *path)
 {
-	CLEANUP_FREE char *uri = immutable_uri(path);
+	CLEANUP_FREE char *uri = file_immutable_uri(path);
 	sqlite3_stmt *st = NULL;
 	sqlite3 *db = NULL;
 	bool is = false;

@@ -202,3 +202,68 @@ int store_lease_read(struct store *s, struct store_lease_row *ret, struct err *e
 	ret->owner = TAKE_PTR(h.owner);
 	return 0;
 }
+
+/* ---- passes ---- */
+
+/* A controller's change, in the transaction that is open or in one of its own. */
+static int begin_own(struct store *s, const struct store_lease *l, bool *ret_own, struct err *e)
+{
+	*ret_own = !s->in_txn;
+	if (*ret_own ? !l : !s->is_controller)
+		return err_set(e, -EPERM, "only the holder of the queue's lease makes a pass");
+	return *ret_own ? store_begin(s, l, e) : store_need_txn(s, e);
+}
+
+static int end_own(struct store *s, bool own, int r, struct err *e)
+{
+	if (!own)
+		return r;
+	if (r < 0) {
+		store_abort(s);
+		return r;
+	}
+	return store_commit(s, e);
+}
+
+int store_pass_begin(
+	struct store *s, const struct store_lease *l, int64_t *ret_number, struct err *e)
+{
+	int64_t number = 0;
+	bool own;
+	int r = begin_own(s, l, &own, e);
+
+	if (r < 0)
+		return r;
+	r = db_run(s, e, "UPDATE lease SET pass_begun = pass_begun + 1", "");
+	if (r >= 0)
+		r = db_int(s, &number, e, "SELECT pass_begun FROM lease", "");
+	r = end_own(s, own, r < 0 ? r : 0, e);
+	if (r == 0)
+		*ret_number = number;
+	return r;
+}
+
+int store_pass_done(struct store *s, const struct store_lease *l, int64_t number, struct err *e)
+{
+	bool own;
+	int r = begin_own(s, l, &own, e);
+
+	if (r < 0)
+		return r;
+	r = db_run(s, e, "UPDATE lease SET pass_done = max(pass_done, min(?1, pass_begun))", "i",
+		number);
+	return end_own(s, own, r < 0 ? r : 0, e);
+}
+
+int store_passes(struct store *s, int64_t *ret_begun, int64_t *ret_done, struct err *e)
+{
+	sqlite3_stmt *st = NULL;
+	int r = db_ask(s, &st, e, "SELECT pass_begun, pass_done FROM lease", "");
+
+	if (r <= 0)
+		return r < 0 ? r : err_set(e, -EBADMSG, "%s lacks its lease", s->path);
+	*ret_begun = sqlite3_column_int64(st, 0);
+	*ret_done = sqlite3_column_int64(st, 1);
+	db_done(st);
+	return 0;
+}

@@ -119,6 +119,9 @@ int store_trim(struct store *s, int64_t events_before_ms, int64_t alerts_before_
 	if (r < 0)
 		return r;
 	removed = r;
+	r = learned_trim(s, e);
+	if (r < 0)
+		return r;
 	r = db_run(s, e, "DELETE FROM alerts WHERE ts_ms < ?1 AND acknowledged_ms IS NOT NULL", "i",
 		alerts_before_ms);
 	if (r < 0)

@@ -18,15 +18,15 @@ int store_node_put(struct store *s, const struct store_node *n, struct err *e)
 		return err_set(e, -EINVAL, "a node needs a name");
 	r = db_run(s, e,
 		"INSERT INTO nodes (name, hostname, port, username, state, last_error, root_id, machine_key, boot_id,"
-		" last_seen_ms, probed_ms, sort_order, observed_incarnation, inventory)"
-		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (name) DO UPDATE SET"
+		" last_seen_ms, probed_ms, sort_order, observed_incarnation, inventory, failed_since_ms, n_failures, next_try_ms)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (name) DO UPDATE SET"
 		" hostname = ?2, port = ?3, username = ?4, state = ?5, last_error = ?6, root_id = ?7, machine_key = ?8,"
 		" boot_id = ?9, last_seen_ms = ?10, probed_ms = ?11, sort_order = ?12, observed_incarnation = ?13,"
-		" inventory = ?14",
-		"ttzttttttzziit", n->name, n->hostname, n->port, n->username,
+		" inventory = ?14, failed_since_ms = ?15, n_failures = ?16, next_try_ms = ?17",
+		"ttzttttttzziitziz", n->name, n->hostname, n->port, n->username,
 		n->state ? n->state : "unknown", n->last_error, n->root_id, n->machine_key,
 		n->boot_id, n->last_seen_ms, n->probed_ms, n->sort_order, n->observed_incarnation,
-		n->inventory);
+		n->inventory, n->failed_since_ms, n->n_failures, n->next_try_ms);
 	return r < 0 ? r : 0;
 }
 
@@ -86,7 +86,10 @@ static void read_node(sqlite3_stmt *st, struct store_node *ret)
 		.is_drained = sqlite3_column_int(st, 12) != 0,
 		.is_ignored = sqlite3_column_int(st, 13) != 0,
 		.observed_incarnation = db_i64(st, 14, 0),
-		.inventory = db_text(st, 15)};
+		.inventory = db_text(st, 15),
+		.failed_since_ms = db_i64(st, 16, 0),
+		.n_failures = db_i64(st, 17, 0),
+		.next_try_ms = db_i64(st, 18, 0)};
 }
 
 int store_nodes(struct store *s, struct store_nodes *ret, struct err *e)
@@ -96,7 +99,8 @@ int store_nodes(struct store *s, struct store_nodes *ret, struct err *e)
 	size_t cap = 0;
 	int r = db_ask(s, &st, e,
 		"SELECT name, hostname, port, username, state, last_error, root_id, machine_key, boot_id, last_seen_ms,"
-		" probed_ms, sort_order, is_drained, is_ignored, observed_incarnation, inventory FROM nodes"
+		" probed_ms, sort_order, is_drained, is_ignored, observed_incarnation, inventory, failed_since_ms, n_failures,"
+		" next_try_ms FROM nodes"
 		" ORDER BY sort_order, name",
 		"");
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "core/shape.h"
 #include "proc/proc.h"
 
 #include <fcntl.h>
@@ -86,12 +87,33 @@ static int too_new(const struct store *s, int version, struct err *e)
 		s->path, version, STORE_VERSION);
 }
 
+static void sql_shape(sqlite3_context *ctx, int n, sqlite3_value **args)
+{
+	CLEANUP(buf_done) struct buf shape = {0};
+	const char *text = (const char *)sqlite3_value_text(args[0]);
+
+	(void)n;
+	shape_of(text ? text : "", (size_t)sqlite3_value_bytes(args[0]), &shape);
+	sqlite3_result_text(ctx, buf_str(&shape), -1, SQLITE_TRANSIENT);
+}
+
+/* What the steps need of the connection: shapes, and that a table can be replaced without losing the rows that name it. */
+static int allow_steps(struct store *s, struct err *e)
+{
+	int rc = sqlite3_create_function(s->db, "shape_of", 1, SQLITE_UTF8 | SQLITE_DETERMINISTIC,
+		NULL, sql_shape, NULL, NULL);
+
+	return rc == SQLITE_OK ? db_exec(s, "PRAGMA foreign_keys=OFF", e) : db_error(s, rc, e);
+}
+
 /* In one transaction: everything that a new or older file lacks. The first one is written with the old journal, so that
    the application id stands in the file itself from the very first moment. */
 static int upgrade(struct store *s, struct err *e)
 {
-	int version, r = db_exec(s, "BEGIN IMMEDIATE", e);
+	int version, r = allow_steps(s, e);
 
+	if (r == 0)
+		r = db_exec(s, "BEGIN IMMEDIATE", e);
 	if (r < 0)
 		return r;
 	r = schema_version(s, &version, e);

@@ -65,6 +65,8 @@ static void put_where(struct buf *b, const struct store_question *q)
 	buf_puts(b, " WHERE 1");
 	put_states(b, q->states);
 	put_ids(b, q->ids, q->n_ids);
+	if (q->order == STORE_BY_END)
+		buf_puts(b, " AND j.finished_ms IS NOT NULL");
 	/* As the partial indexes have it, so that they are used. */
 	if (q->order == STORE_BY_TURN)
 		buf_puts(b, " AND j.state = 'pending'");
@@ -99,6 +101,8 @@ static const char *pick_index(const struct store_question *q)
 		return NULL;
 	if (q->order == STORE_BY_TURN)
 		return "jobs_turn";
+	if (q->order == STORE_BY_END)
+		return "jobs_ended";
 	if (q->bound || q->cancelling)
 		return "jobs_bound";
 	return q->held ? "jobs_held" : NULL;
@@ -110,6 +114,8 @@ static void put_question(struct buf *b, const struct store_question *q)
 	put_where(b, q);
 	if (q->order == STORE_BY_TURN)
 		buf_puts(b, " ORDER BY j.priority DESC, j.id");
+	else if (q->order == STORE_BY_END)
+		buf_puts(b, " ORDER BY j.finished_ms DESC, j.id DESC");
 	else
 		buf_puts(b, q->newest && q->limit ? " ORDER BY j.id DESC" : " ORDER BY j.id");
 	if (q->limit)
@@ -150,7 +156,7 @@ static int read_page(struct store *s, sqlite3_stmt *st, const struct store_quest
 		GROW(ret->v, ret->n, cap);
 		row_read(st, &ret->v[ret->n++]);
 	}
-	for (size_t i = 0; r >= 0 && i < ret->n; i++)
+	for (size_t i = 0; r >= 0 && !q->no_needs && i < ret->n; i++)
 		r = row_read_needs(s, &ret->v[i], e);
 	return r < 0 ? r : 0;
 }

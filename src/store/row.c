@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/shape.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -73,6 +74,7 @@ static const struct column {
 	C(cancel_ms, K_TIME, false),
 	C(exit_code, K_EXIT, false),
 	C(cause, K_CAUSE, false),
+	C(shape, K_TEXT, true),
 	C(name, K_TEXT, true),
 	C(submitter, K_TEXT, true),
 	C(key, K_TEXT, true),
@@ -279,16 +281,20 @@ static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const s
 
 int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
 {
+	CLEANUP(buf_done) struct buf shape = {0};
 	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
+	struct job row = *j;
 	int i = 1, r;
 
+	shape_of(j->command, strlen(j->command), &shape);
+	row.shape = (char *)buf_str(&shape);
 	if (!st)
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
 		if (all || columns[c].is_asked)
-			bind_column(st, i++, &columns[c], j);
+			bind_column(st, i++, &columns[c], &row);
 	}
 	r = db_next(s, st, e);
 	if (r < 0)

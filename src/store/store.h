@@ -32,7 +32,8 @@
 #include <stdint.h>
 
 #define STORE_APPLICATION_ID 0x67707374 /* "gpst" */
-#define STORE_VERSION 1
+#define STORE_VERSION 2
+#define STORE_LEARNED_MAX 20000 /* shapes that are remembered; store_trim forgets the oldest */
 #define STORE_LOCK_WAIT_MS 15000
 #define STORE_JSON_MAX (4 * 1024 * 1024) /* env, tags, result, data */
 
@@ -186,7 +187,7 @@ int store_alert_add(struct store *s, enum alert_kind kind, int64_t job, const ch
 /* ids NULL: all that are open. Those acknowledged before don't count. */
 int store_alert_ack(struct store *s, const int64_t *ids, size_t n, int64_t *ret_n, struct err *e);
 int store_alert_notified(struct store *s, int64_t id, struct err *e);
-/* Events and acknowledged alerts made before that moment. The oldest go first, so a reader can tell (store_events). */
+/* Events and acknowledged alerts made before that moment, and learned figures beyond the newest STORE_LEARNED_MAX. The oldest go first, so a reader can tell (store_events). */
 int store_trim(struct store *s, int64_t events_before_ms, int64_t alerts_before_ms,
 	int64_t *ret_removed, struct err *e);
 /* last_tick_at and the like; value NULL removes. Names of the store's own facts are refused. */
@@ -202,6 +203,11 @@ struct store_node {
 	int64_t port, last_seen_ms, probed_ms, sort_order;
 	bool is_drained, is_ignored;
 	int64_t observed_incarnation; /* below the store's: nothing old may start before it has been observed */
+	/*
+	 * Suspect, down and the back-off, for passes that each live in a process of their own: the first failure since it last
+	 * answered, how many there were, and before when it isn't tried again. Wall clock ms; all 0 once it answers.
+	 */
+	int64_t failed_since_ms, n_failures, next_try_ms;
 };
 struct store_nodes {
 	struct store_node *v;
@@ -242,6 +248,22 @@ int store_card_fault(struct store *s, const char *node, const char *uuid, int64_
 	struct err *e);
 /* A job that ended well on a card: its faults don't count any more. */
 int store_card_good(struct store *s, const char *node, const char *uuid, struct err *e);
+/*
+ * What stands against a card, oldest first: one for each command shape and XID, with the last job and moment. At most
+ * STORE_FAULTS_MAX are kept of a card. The evidence for store_card_out.
+ */
+#define STORE_FAULTS_MAX 64
+struct store_fault {
+	int64_t job, xid, n, last_ms; /* 0: no job, no XID; n: how often */
+	char *shape, *what;
+};
+struct store_faults {
+	struct store_fault *v;
+	size_t n;
+};
+int store_card_faults(struct store *s, const char *node, const char *uuid, struct store_faults *ret,
+	struct err *e);
+void store_card_faults_done(struct store_faults *l);
 
 /*
  * What is known of a command's shape (core/shape.h): store_settle adds to it by itself from the attempt's peak (completed
@@ -250,8 +272,9 @@ int store_card_good(struct store *s, const char *node, const char *uuid, struct 
 struct store_learned {
 	char *shape;
 	int64_t gpus, n, n_oom; /* runs that ended well, that ran out of memory */
+	int64_t n_peaks; /* of the n, those whose peak was seen */
 	int64_t peak_max_mib, peak_last_mib, oom_max_mib; /* per card; 0 none */
-	int64_t run_mean_ms, run_max_ms; /* of those that ended well */
+	int64_t run_mean_ms, run_max_ms; /* of those that ended well; 0 unknown */
 	int64_t last_ms;
 };
 /* -ENOENT without a sentence: nothing is known. free(ret->shape). */
@@ -271,17 +294,36 @@ int store_pass_begin(
 int store_pass_done(struct store *s, const struct store_lease *l, int64_t number, struct err *e);
 int store_passes(struct store *s, int64_t *ret_begun, int64_t *ret_done, struct err *e);
 
-/* Moves a pending job of the pool by `slots` (up positive) among those of the pool by changing priorities. *ret: how far it came. */
+/*
+ * Moves a pending job by `slots` (up positive) among those of the pool that wait (no lane, not bound; held ones count).
+ * Priorities are only lowered, and only of those that would stand out of place. *ret: how far it came, with its sign; 0: it was
+ * at the end already. -EPERM: it has a lane, is bound or doesn't wait.
+ */
 int store_move(struct store *s, int64_t id, int64_t slots, int64_t *ret_moved, struct err *e);
 
 /*
- * Takes over a Python nvidb's database, which is only read: jobs with their ids (terminal as they are, pending as pending, running
- * as lost with a word why), notes, results, events; lanes as names. In one transaction; the target must have no jobs. */
+ * Takes over a Python nvidb's database, which is only read (a log that was left beside it too): jobs with their ids, those
+ * that ended as they are with where they ran, pending ones as pending, running ones as lost with a word where to look; notes,
+ * results, events and alerts (counted as delivered); lanes as names; nodes that were drained or ignored. A pending job that
+ * a lane's runner on a node may have is held, with a word. vram_mb is taken as declared, 0 too.
+ * -EEXIST: the queue has jobs already. -EBUSY: a process has that database open, named, or it changed meanwhile.
+ * -EMEDIUMTYPE: it isn't one. Inside a transaction, as all changes.
+ */
 struct store_imported {
-	int64_t jobs, pending, running, events, alerts;
+	int64_t jobs, pending, running, held, events, alerts;
+	int64_t skipped; /* events and alerts of a kind that nobody knows */
 };
 int store_import_nvidb(
 	struct store *s, const char *path, struct store_imported *ret, struct err *e);
+/*
+ * The whole of `queue import-nvidb path` for the queue at `target`. Another file than the target: one transaction of the
+ * target's (made when missing), the source stays where it is, and *ret_moved_to is NULL. The target itself: a new database
+ * takes its place in one step once it's whole and durable, and the Python's stays, with its log, as *ret_moved_to (to free):
+ * queue-nvidb.db for queue.db. Killed anywhere, nothing has happened, or everything, or the same call goes on from there.
+ * No store may be open on the target.
+ */
+int store_take_over_nvidb(const char *path, const char *target, const struct store_options *o,
+	struct store_imported *ret, char **ret_moved_to, struct err *e);
 
 /* Reads. Each list is the caller's; a zeroed one is empty. */
 struct store_jobs {
@@ -289,7 +331,11 @@ struct store_jobs {
 	size_t n;
 	bool has_more; /* of this question, behind the last one */
 };
-enum store_order { STORE_BY_ID, STORE_BY_TURN /* pending only: priority descending, then id */ };
+enum store_order {
+	STORE_BY_ID,
+	STORE_BY_TURN, /* pending only: priority descending, then id */
+	STORE_BY_END, /* ended only: the last to finish first; "recent" is this with limit 10 */
+};
 struct store_question {
 	uint32_t states; /* bits; 0: all */
 	bool held; /* only held ones */
@@ -305,6 +351,7 @@ struct store_question {
 	bool newest; /* the last `limit` of them, still ascending */
 	size_t limit; /* 0: all */
 	size_t command_max; /* bytes of each command that are read; 0: all */
+	bool no_needs; /* leaves the lists of prerequisites empty: a question a job less */
 };
 int store_jobs(
 	struct store *s, const struct store_question *q, struct store_jobs *ret, struct err *e);

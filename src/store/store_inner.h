@@ -78,6 +78,8 @@ void lock_witness(struct store *s, int64_t incarnation, int64_t epoch);
 enum file_kind { FILE_NEW, FILE_OURS, FILE_NVIDB, FILE_STRANGE };
 int file_look(const char *path, enum file_kind *ret, bool *ret_wal, struct err *e);
 bool file_is_on_network(const char *path);
+/* "file:<path>?immutable=1", to free: SQLite then reads the one file and looks for no others. */
+char *file_immutable_uri(const char *path);
 int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
 
 /* schema.c */
@@ -125,6 +127,31 @@ int news_event(struct store *s, const struct job_rule *r, int64_t job, const cha
 	const char *message, const char *data, struct err *e);
 int news_alert(struct store *s, const struct job_rule *r, int64_t job, const char *node,
 	const char *title, const char *detail, struct err *e);
+
+/* learned.c: what the end of an attempt of j tells about its command; in the transaction that settles it. */
+int learn(struct store *s, const struct job *j, const struct store_end *end, struct err *e);
+int learned_trim(struct store *s, struct err *e);
+
+/*
+ * nvidb_file.c: a Python nvidb's database, opened so that neither it nor anything beside it is touched: as it is when there's
+ * nothing but the file, else as a copy with its log in a directory of our own.
+ */
+struct nvidb_stamp {
+	bool is_there;
+	uint64_t dev, ino;
+	int64_t size, mtime_ns;
+};
+#define NVIDB_FILES 3 /* the file, its log, its journal */
+struct nvidb_source {
+	sqlite3 *db;
+	char *path, *copy; /* copy: the directory, NULL when there's none */
+	struct nvidb_stamp stamps[NVIDB_FILES];
+};
+/* -EBUSY: a process has it open, named. -EMEDIUMTYPE: it isn't one. -ENOENT. */
+int nvidb_open(const char *path, struct nvidb_source *ret, struct err *e);
+/* -EBUSY: it was written to since it was opened, so that what was read may be half. */
+int nvidb_is_unchanged(const struct nvidb_source *src, struct err *e);
+void nvidb_close(struct nvidb_source *src);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);

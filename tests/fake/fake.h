@@ -29,6 +29,8 @@ int fake_open_handle(int card, int instance, struct nvml_device **ret);
 int fake_text_out(const char *from, char *to, uint32_t size);
 void fake_pci_of(const struct fake_card *c, struct nvml_pci *p, bool is_long);
 /* Bytes in use on the device's card, without what's reserved. */
+int64_t fake_memory_of(const struct nvml_device *d, const struct fake_card *c);
+int64_t fake_reserved_of(const struct nvml_device *d, const struct fake_card *c);
 uint64_t fake_used_of(const struct nvml_device *d, const struct fake_card *c);
 
 /*

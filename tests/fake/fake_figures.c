@@ -14,20 +14,38 @@ static int all_procs(
 			(d->instance < 0 || s->procs[i].gi == d->instance + 1))
 			out[n++] = s->procs[i];
 	}
-	if ((kind & FAKE_C) && d->instance < 0)
-		n += fake_sim_procs(d->card, c->uuid, out + n, FAKE_PROCS);
+	if (kind & FAKE_C) {
+		int all = fake_sim_procs(d->card, c, out + n, FAKE_PROCS), kept = 0;
+
+		for (int i = 0; i < all; i++)
+			if (d->instance < 0 || out[n + i].gi == d->instance + 1)
+				out[n + kept++] = out[n + i];
+		n += kept;
+	}
 	return n;
+}
+
+/* An instance has an eighth of its card's memory. */
+int64_t fake_memory_of(const struct nvml_device *d, const struct fake_card *c)
+{
+	return d->instance < 0 ? c->memory : c->memory / 8;
+}
+
+int64_t fake_reserved_of(const struct nvml_device *d, const struct fake_card *c)
+{
+	return d->instance < 0 ? c->reserved : 0;
 }
 
 uint64_t fake_used_of(const struct nvml_device *d, const struct fake_card *c)
 {
 	static struct fake_proc procs[2 * FAKE_PROCS];
 	int n = all_procs(d, c, FAKE_C | FAKE_G | FAKE_M, procs);
-	int64_t used = c->used;
+	int64_t used = d->instance < 0 ? c->used : 0;
+	int64_t most = fake_memory_of(d, c) - fake_reserved_of(d, c);
 
 	for (int i = 0; i < n; i++)
 		used += procs[i].used > 0 ? procs[i].used : 0;
-	return (uint64_t)(used > c->memory - c->reserved ? c->memory - c->reserved : used) * MIB;
+	return (uint64_t)(used > most ? most : used) * MIB;
 }
 
 EXPORT int nvmlDeviceGetMemoryInfo(struct nvml_device *d, struct nvml_memory *m);
@@ -36,8 +54,8 @@ int nvmlDeviceGetMemoryInfo(struct nvml_device *d, struct nvml_memory *m)
 	DEVICE(d);
 	if (c->is_unified)
 		return NVML_NOT_SUPPORTED;
-	m->total = (uint64_t)c->memory * MIB;
-	m->used = fake_used_of(d, c) + (uint64_t)c->reserved * MIB;
+	m->total = (uint64_t)fake_memory_of(d, c) * MIB;
+	m->used = fake_used_of(d, c) + (uint64_t)fake_reserved_of(d, c) * MIB;
 	m->free = m->total - m->used;
 	return NVML_OK;
 }
@@ -51,7 +69,7 @@ int nvmlDeviceGetUtilizationRates(struct nvml_device *d, struct nvml_utilization
 	if (c->mig)
 		return NVML_NOT_SUPPORTED;
 	u->gpu = (uint32_t)c->util;
-	if (fake_sim_procs(d->card, c->uuid, procs, FAKE_PROCS) > 0)
+	if (fake_sim_procs(d->card, c, procs, FAKE_PROCS) > 0)
 		u->gpu = 90;
 	u->memory = (uint32_t)c->memutil;
 	return NVML_OK;

@@ -352,12 +352,12 @@ int nvmlDeviceGetMinorNumber(struct nvml_device *d, uint32_t *ret)
 EXPORT int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size);
 int nvmlDeviceGetUUID(struct nvml_device *d, char *text, uint32_t size)
 {
-	char uuid[96];
+	char uuid[FAKE_UUID_LEN];
 
 	DEVICE(d);
 	if (d->instance < 0)
 		return fake_text_out(c->uuid, text, size);
-	snprintf(uuid, sizeof(uuid), "MIG-fa4e0000-0000-0000-%04d-%012d", d->card, d->instance);
+	fake_mig_uuid(d->card, d->instance, uuid);
 	return fake_text_out(uuid, text, size);
 }
 

@@ -29,8 +29,8 @@ int nvmlDeviceGetMemoryInfo_v2(struct nvml_device *d, struct nvml_memory_v2 *m)
 		return NVML_ARGUMENT_VERSION_MISMATCH;
 	if (c->is_unified)
 		return NVML_NOT_SUPPORTED;
-	m->total = (uint64_t)c->memory * MIB;
-	m->reserved = (uint64_t)c->reserved * MIB;
+	m->total = (uint64_t)fake_memory_of(d, c) * MIB;
+	m->reserved = (uint64_t)fake_reserved_of(d, c) * MIB;
 	m->used = fake_used_of(d, c);
 	m->free = m->total - m->used - m->reserved;
 	return NVML_OK;

@@ -472,9 +472,30 @@ struct fake_scenario *fake_scenario(void)
 	return &current;
 }
 
+void fake_mig_uuid(int card, int instance, char ret[FAKE_UUID_LEN])
+{
+	snprintf(ret, FAKE_UUID_LEN, "MIG-fa4e0000-0000-0000-%04d-%012d", card, instance);
+}
+
+/* -1: of the card itself; -2: neither of it nor of an instance of it; else the GPU instance. */
+static int instance_of_key(int card, const struct fake_card *c, const char *key)
+{
+	char text[FAKE_UUID_LEN];
+
+	snprintf(text, sizeof(text), "%d", card);
+	if (strcmp(key, text) == 0 || strcmp(key, c->uuid) == 0)
+		return -1;
+	for (int i = 0; i < FAKE_INSTANCES; i++) {
+		fake_mig_uuid(card, i, text);
+		if (c->has_instance[i] && strcmp(key, text) == 0)
+			return i + 1;
+	}
+	return -2;
+}
+
 /* {"pid":P,...,"usage":{"0":MiB,"GPU-...":MiB}}, as jobs write it: no nested braces, no escapes. */
-static void sim_file(
-	const char *path, int card, const char *uuid, struct fake_proc *out, int *n, int max)
+static void sim_file(const char *path, int card, const struct fake_card *c, struct fake_proc *out,
+	int *n, int max)
 {
 	char text[16384], *pid, *usage;
 	size_t len;
@@ -495,23 +516,23 @@ static void sim_file(
 		return;
 	for (char *key = strchr(strchr(usage, '{'), '"'); key != NULL && *n < max;) {
 		char *end = strchr(key + 1, '"'), *colon = end != NULL ? strchr(end, ':') : NULL;
-		char number_text[16];
+		int gi;
 
 		if (colon == NULL)
 			return;
 		*end = '\0';
-		snprintf(number_text, sizeof(number_text), "%d", card);
-		if (strcmp(key + 1, number_text) == 0 || strcmp(key + 1, uuid) == 0)
+		gi = instance_of_key(card, c, key + 1);
+		if (gi != -2)
 			out[(*n)++] = (struct fake_proc){.card = card,
 				.kind = FAKE_C,
-				.gi = -1,
+				.gi = gi,
 				.pid = p,
 				.used = strtoll(colon + 1, NULL, 10)};
 		key = strchr(colon, '"');
 	}
 }
 
-int fake_sim_procs(int card, const char *uuid, struct fake_proc *out, int max)
+int fake_sim_procs(int card, const struct fake_card *c, struct fake_proc *out, int max)
 {
 	const char *dir = getenv("GPUSTOW_SIM_DIR");
 	struct dirent *ent;
@@ -529,7 +550,7 @@ int fake_sim_procs(int card, const char *uuid, struct fake_proc *out, int max)
 		if (len < 6 || strcmp(ent->d_name + len - 5, ".json") != 0)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", dir, ent->d_name);
-		sim_file(path, card, uuid, out, &n, max);
+		sim_file(path, card, c, out, &n, max);
 	}
 	closedir(d);
 	return n;

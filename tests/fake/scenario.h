@@ -82,5 +82,8 @@ int64_t fake_now_ms(void); /* since the scenario was read */
 int64_t fake_read_wall_us(void); /* when it was read */
 /* The scenario as it is now; looks at the file's change each time. Ends the program with a message on a bad line. */
 struct fake_scenario *fake_scenario(void);
-/* Adds what simulated jobs hold on that card to out (room for max); returns how many. */
-int fake_sim_procs(int card, const char *uuid, struct fake_proc *out, int max);
+#define FAKE_UUID_LEN 64
+/* The UUID of the MIG device at that index of that card. */
+void fake_mig_uuid(int card, int instance, char ret[FAKE_UUID_LEN]);
+/* Adds what simulated jobs hold on that card and its instances to out (room for max); returns how many. */
+int fake_sim_procs(int card, const struct fake_card *c, struct fake_proc *out, int max);

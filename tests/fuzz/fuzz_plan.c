@@ -55,6 +55,7 @@ struct world {
 	size_t n_nodes, n_jobs;
 	struct plan_job jobs[JOBS];
 	struct plan_policy policy;
+	uint64_t masks[2][NODES];
 };
 
 static void take_card(struct input *in, struct plan_card *c, int32_t index)
@@ -64,6 +65,8 @@ static void take_card(struct input *in, struct plan_card *c, int32_t index)
 	*c = (struct plan_card){.index = flags & 1 ? index : (int32_t)take(in),
 		.is_usable = !(flags & 2),
 		.was_seen = flags & 4,
+		.has_strangers = (flags & 10) == 10,
+		.is_out = (flags & 6) == 6,
 		.numa = (flags >> 3 & 3) - 1,
 		.nvlink_peers = flags & 128 ? take(in) : 0};
 	c->room = (struct card_room){.total_mib = take_mib(in), .foreign_mib = take_mib(in)};
@@ -88,6 +91,14 @@ static void take_node(struct input *in, struct world *w, size_t i)
 		.n_cpu_jobs = flags >> 5 & 3,
 		.running = w->running[i],
 		.n_running = take(in) % ROWS};
+	uint8_t more = take(in);
+	w->nodes[i].is_unknown = more & 1;
+	if (more & 2)
+		w->nodes[i].cpus = take_mib(in);
+	if (more & 4)
+		w->nodes[i].mem_mib = take_mib(in);
+	if (more & 8)
+		w->nodes[i].cpus_used = w->nodes[i].mem_used_mib = take_mib(in);
 	for (size_t c = 0; c < w->nodes[i].n_cards; c++)
 		take_card(in, &w->cards[i][c], (int32_t)c);
 	for (size_t r = 0; r < w->nodes[i].n_running; r++)
@@ -97,7 +108,7 @@ static void take_node(struct input *in, struct world *w, size_t i)
 			.beside_guard = take(in) % JOBS};
 }
 
-static void take_job(struct input *in, struct plan_job *j, uint64_t id)
+static void take_job(struct input *in, const struct world *w, struct plan_job *j, uint64_t id)
 {
 	uint8_t flags = take(in);
 
@@ -111,6 +122,14 @@ static void take_job(struct input *in, struct plan_job *j, uint64_t id)
 		.only_cards = flags & 32 ? take(in) : 0,
 		.is_blocked = (flags & 192) == 192,
 		.guard_node = -1};
+	uint8_t more = take(in);
+	j->idle = more & 1;
+	j->need_nvlink = more & 2;
+	j->node_cards = more & 4 ? w->masks[more >> 7] : NULL;
+	if (more & 8)
+		j->cpus = take_mib(in);
+	if (more & 16)
+		j->mem_mib = take_mib(in);
 	if (flags & 64) {
 		j->guard_node = (int8_t)take(in);
 		j->guard_cards = take(in);
@@ -133,8 +152,12 @@ static void take_world(struct input *in, struct world *w)
 	w->n_nodes = take(in) % (NODES + 1);
 	for (size_t i = 0; i < w->n_nodes; i++)
 		take_node(in, w, i);
+	for (size_t i = 0; i < NODES; i++) {
+		w->masks[0][i] = take(in);
+		w->masks[1][i] = take(in);
+	}
 	while (in->n > 0 && w->n_jobs < JOBS) {
-		take_job(in, &w->jobs[w->n_jobs], w->n_jobs + 1);
+		take_job(in, w, &w->jobs[w->n_jobs], w->n_jobs + 1);
 		w->n_jobs++;
 	}
 }
@@ -154,6 +177,8 @@ static void check_card(const struct world *w, const struct plan_decision *d, siz
 		whole += j->declared_mib < 0;
 		left -= j->declared_mib < 0 ? 0 : j->declared_mib;
 		MUST(!j->only_cards || (j->only_cards >> c & 1));
+		MUST(!j->node_cards || (j->node_cards[node] >> c & 1));
+		MUST(!j->idle || (r->n_ours == 0 && !w->cards[node][c].has_strangers));
 	}
 	MUST(starts == 0 || (w->cards[node][c].is_usable && !r->has_whole));
 	MUST(whole == 0 ||
@@ -182,6 +207,29 @@ static void check_job(const struct world *w, const struct plan_decision *d, size
 	MUST(d->cards >> w->nodes[d->node].n_cards == 0);
 }
 
+static int64_t at_least_0(int64_t v)
+{
+	return v > 0 ? v : 0;
+}
+
+static void check_host(const struct world *w, const struct plan_decision *d, size_t node)
+{
+	const struct plan_node *n = &w->nodes[node];
+	__int128 cpus = at_least_0(n->cpus_used), mem = at_least_0(n->mem_used_mib);
+	bool asks_cpus = false, asks_mem = false;
+
+	for (size_t k = 0; k < w->n_jobs; k++) {
+		if (d[k].what != PLAN_START || d[k].node != (int32_t)node)
+			continue;
+		asks_cpus |= w->jobs[k].cpus > 0;
+		asks_mem |= w->jobs[k].mem_mib > 0;
+		cpus += at_least_0(w->jobs[k].cpus);
+		mem += at_least_0(w->jobs[k].mem_mib);
+	}
+	MUST(!asks_cpus || n->cpus <= 0 || n->cpus > INT64_C(1) << 49 || cpus <= n->cpus);
+	MUST(!asks_mem || n->mem_mib <= 0 || n->mem_mib > INT64_C(1) << 49 || mem <= n->mem_mib);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	static struct world w;
@@ -197,6 +245,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 			d[k].cards == again[k].cards && d[k].why == again[k].why &&
 			d[k].guard_cards == again[k].guard_cards);
 	}
+	for (size_t i = 0; i < w.n_nodes; i++)
+		check_host(&w, d, i);
 	for (size_t i = 0; i < w.n_nodes; i++)
 		for (size_t c = 0; c < w.nodes[i].n_cards; c++)
 			check_card(&w, d, i, c);

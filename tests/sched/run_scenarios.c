@@ -24,20 +24,21 @@ struct card {
 	int64_t used, foreign_peak, promised, total;
 	int32_t index, numa;
 	uint64_t nvlink;
-	bool is_usable, was_seen;
+	bool is_usable, was_seen, is_out, has_strangers;
 };
 
 struct node {
 	char name[32];
 	struct card cards[CARDS];
 	size_t n;
-	bool is_usable;
+	bool is_usable, is_unknown;
 	uint32_t max_cpu, n_cpu;
+	int64_t cpus, mem;
 };
 
 struct occupant {
 	uint64_t id, cards, beside;
-	int64_t vram, actual, peak;
+	int64_t vram, actual, peak, cpus, mem;
 	size_t node;
 	bool is_exclusive;
 };
@@ -51,6 +52,8 @@ struct story {
 	size_t n_occupants;
 	struct plan_job jobs[THINGS];
 	size_t n_jobs;
+	uint64_t masks[THINGS][NODES]; /* node_cards of jobs, never moved */
+	size_t n_masks;
 	struct plan_policy policy;
 	double buffer;
 	int64_t headroom, now;
@@ -148,6 +151,8 @@ static void say_policy(struct story *s, const char *key, char *v)
 		p->max_jobs_per_card = (uint32_t)number(s, v);
 	else if (strcmp(key, "max_jobs") == 0)
 		p->max_jobs = (uint32_t)number(s, v);
+	else if (strcmp(key, "in_order") == 0)
+		p->is_in_order = true;
 	else if (strcmp(key, "place") == 0)
 		p->place = strcmp(v, "spread") == 0 ? PLACE_SPREAD
 			   : strcmp(v, "pack") == 0 ? PLACE_PACK
@@ -166,6 +171,12 @@ static void say_node(struct story *s, const char *key, char *v)
 		n->max_cpu = (uint32_t)number(s, v);
 	else if (strcmp(key, "cpu_jobs") == 0)
 		n->n_cpu = (uint32_t)number(s, v);
+	else if (strcmp(key, "cpus") == 0)
+		n->cpus = number(s, v);
+	else if (strcmp(key, "mem") == 0)
+		n->mem = number(s, v);
+	else if (strcmp(key, "unknown") == 0)
+		n->is_unknown = true;
 	else
 		die(s, "a node has no '%s'", key);
 }
@@ -191,6 +202,10 @@ static void say_card(struct story *s, const char *key, char *v)
 		c->is_usable = false;
 	else if (strcmp(key, "excluded") == 0)
 		c->is_usable = c->was_seen = false;
+	else if (strcmp(key, "out") == 0)
+		c->is_usable = !(c->is_out = true);
+	else if (strcmp(key, "strangers") == 0)
+		c->has_strangers = true;
 	else
 		die(s, "a card has no '%s'", key);
 }
@@ -211,8 +226,28 @@ static void say_occupant(struct story *s, const char *key, char *v)
 		o->peak = number(s, v);
 	else if (strcmp(key, "exclusive") == 0)
 		o->is_exclusive = true;
+	else if (strcmp(key, "cpus") == 0)
+		o->cpus = number(s, v);
+	else if (strcmp(key, "mem") == 0)
+		o->mem = number(s, v);
 	else
 		die(s, "an occupant has no '%s'", key);
+}
+
+/* "n1:0,1+n2:0": what of which node will do. */
+static const uint64_t *masks(struct story *s, char *list)
+{
+	uint64_t *ret = s->masks[s->n_masks++];
+	char *rest = NULL;
+
+	for (char *word = strtok_r(list, "+", &rest); word; word = strtok_r(NULL, "+", &rest)) {
+		char *colon = strchr(word, ':');
+		if (!colon)
+			die(s, "'%s' names no cards", word);
+		*colon = 0;
+		ret[find_node(s, word)] = bits(s, colon + 1);
+	}
+	return ret;
 }
 
 static void say_job(struct story *s, const char *key, char *v)
@@ -231,6 +266,16 @@ static void say_job(struct story *s, const char *key, char *v)
 		j->exclusive = true;
 	else if (strcmp(key, "blocked") == 0)
 		j->is_blocked = true;
+	else if (strcmp(key, "nvlink") == 0)
+		j->need_nvlink = true;
+	else if (strcmp(key, "idle") == 0)
+		j->idle = true;
+	else if (strcmp(key, "cpus") == 0)
+		j->cpus = number(s, v);
+	else if (strcmp(key, "mem") == 0)
+		j->mem_mib = number(s, v);
+	else if (strcmp(key, "cards") == 0)
+		j->node_cards = masks(s, v);
 	else if (strcmp(key, "only") == 0)
 		j->only_cards = bits(s, v);
 	else if (strcmp(key, "node") == 0)
@@ -273,6 +318,8 @@ static void load_card(struct story *s, size_t node, size_t i)
 	*ret = (struct plan_card){.index = c->index,
 		.is_usable = c->is_usable,
 		.was_seen = c->was_seen,
+		.is_out = c->is_out,
+		.has_strangers = c->has_strangers,
 		.numa = c->numa,
 		.nvlink_peers = c->nvlink};
 	ret->room = (struct card_room){
@@ -324,7 +371,9 @@ static void settle_plan(struct story *s)
 			.beside = d->guard_id,
 			.vram = j->declared_mib,
 			.node = (size_t)d->node,
-			.is_exclusive = j->exclusive};
+			.cpus = j->cpus,
+			.mem = j->mem_mib,
+			.is_exclusive = j->exclusive || j->idle};
 	}
 	s->n_jobs = kept;
 }
@@ -339,10 +388,19 @@ static void plan(struct story *s)
 			.is_usable = n->is_usable,
 			.n_cpu_jobs = n->n_cpu,
 			.max_cpu_jobs = n->max_cpu,
+			.is_unknown = n->is_unknown,
+			.cpus = n->cpus,
+			.mem_mib = n->mem,
 			.running = s->running[i]};
 		s->names[i] = n->name[0] ? n->name : NULL;
 		for (size_t k = 0; k < n->n; k++)
 			load_card(s, i, k);
+		for (size_t k = 0; k < s->n_occupants; k++) {
+			if (s->occupants[k].node != i)
+				continue;
+			s->plan_nodes[i].cpus_used += s->occupants[k].cpus;
+			s->plan_nodes[i].mem_used_mib += s->occupants[k].mem;
+		}
 	}
 	s->n_planned = s->n_jobs;
 	memcpy(s->planned, s->jobs, sizeof(s->jobs));

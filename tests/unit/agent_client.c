@@ -124,7 +124,21 @@ void agent_client_close(struct agent_client *c)
 {
 	close(c->fd);
 	buf_done(&c->in);
+	for (size_t i = 0; i < c->n_streams; i++)
+		buf_done(&c->streams[i].bytes);
 	json_decref(c->kept);
+}
+
+static void send_all(struct agent_client *c, const struct buf *b)
+{
+	/* A link that the agent has closed shows in what can be read. */
+	for (size_t at = 0; at < b->len;) {
+		ssize_t n = send(c->fd, b->data + at, b->len - at, MSG_NOSIGNAL);
+
+		if (n < 0)
+			break;
+		at += (size_t)n;
+	}
 }
 
 void agent_client_send(struct agent_client *c, json_t *msg)
@@ -133,24 +147,46 @@ void agent_client_send(struct agent_client *c, json_t *msg)
 
 	assert_non_null(msg);
 	assert_int_equal(wire_put_json(&b, msg, NULL), 0);
-	/* A link that the agent has closed shows in what can be read. */
-	for (size_t at = 0; at < b.len;) {
-		ssize_t n = send(c->fd, b.data + at, b.len - at, MSG_NOSIGNAL);
-
-		if (n < 0)
-			break;
-		at += (size_t)n;
-	}
+	send_all(c, &b);
 	buf_done(&b);
 	json_decref(msg);
+}
+
+void agent_client_send_bulk(struct agent_client *c, uint64_t stream, const void *bytes, size_t n)
+{
+	struct buf b = {0};
+
+	assert_int_equal(wire_put_bulk(&b, stream, bytes, n, NULL), 0);
+	send_all(c, &b);
+	buf_done(&b);
+}
+
+struct buf *agent_client_stream(struct agent_client *c, uint64_t id)
+{
+	for (size_t i = 0; i < c->n_streams; i++)
+		if (c->streams[i].id == id)
+			return &c->streams[i].bytes;
+	assert_true(c->n_streams < AGENT_CLIENT_STREAMS);
+	c->streams[c->n_streams].id = id;
+	return &c->streams[c->n_streams++].bytes;
+}
+
+static void take_bulk(struct agent_client *c, const struct wire_frame *f)
+{
+	struct buf *b = agent_client_stream(c, f->stream);
+
+	buf_put(b, f->bytes.data, f->bytes.len);
+	if (c->gives_credit)
+		agent_client_send(c, json_pack("{s:s, s:I, s:I}", "op", "credit", "id",
+					     (json_int_t)f->stream, "n", (json_int_t)f->bytes.len));
 }
 
 /* Reads what comes within ms into `kept`; false when nothing did. */
 static bool fill(struct agent_client *c, int ms)
 {
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
+	struct wire_frame f = {0};
 	char bytes[65536];
-	json_t *msg;
 	ssize_t n;
 	int r;
 
@@ -162,10 +198,33 @@ static bool fill(struct agent_client *c, int ms)
 		return false;
 	}
 	buf_put(&c->in, bytes, (size_t)n);
-	while ((r = wire_get_json(&c->in, &msg, NULL)) > 0)
-		json_array_append_new(c->kept, msg);
+	while ((r = wire_get(&c->in, &f, NULL)) > 0)
+		if (f.kind == WIRE_BULK)
+			take_bulk(c, &f);
+		else
+			json_array_append_new(c->kept, f.msg);
+	f.msg = NULL;
+	wire_frame_done(&f);
 	assert_int_equal(r, 0);
 	return true;
+}
+
+bool agent_client_has_bytes(struct agent_client *c, uint64_t id, size_t n, int ms)
+{
+	int64_t until = clock_boot_ms() + ms, left;
+
+	while (agent_client_stream(c, id)->len < n && (left = until - clock_boot_ms()) > 0 &&
+		!c->has_end)
+		fill(c, (int)left);
+	return agent_client_stream(c, id)->len >= n;
+}
+
+void agent_client_expect_bytes(struct agent_client *c, uint64_t id, size_t n)
+{
+	if (!agent_client_has_bytes(c, id, n, DEADLINE_MS))
+		print_message("# %zu bytes of stream %llu came, not %zu\n",
+			agent_client_stream(c, id)->len, (unsigned long long)id, n);
+	assert_int_equal(agent_client_stream(c, id)->len, n);
 }
 
 static json_t *take_kept(struct agent_client *c, const char *op, int64_t job)

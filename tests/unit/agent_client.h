@@ -30,9 +30,18 @@ void test_agent_start(struct test_agent *t);
 int test_agent_end(struct test_agent *t, int sig);
 void test_agent_done(struct test_agent *t);
 
+#define AGENT_CLIENT_STREAMS 32
+
 struct agent_client {
 	int fd;
 	struct buf in;
+	/* What came of each stream, in order. */
+	struct {
+		uint64_t id;
+		struct buf bytes;
+	} streams[AGENT_CLIENT_STREAMS];
+	size_t n_streams;
+	bool gives_credit; /* for whatever comes */
 	json_t *kept; /* messages that were read while another was waited for */
 	bool has_end; /* the agent closed */
 	char root_id[ID_LEN];
@@ -43,6 +52,12 @@ void agent_client_connect(struct agent_client *c, const struct test_agent *t);
 void agent_client_close(struct agent_client *c);
 /* Takes the reference. */
 void agent_client_send(struct agent_client *c, json_t *msg);
+void agent_client_send_bulk(struct agent_client *c, uint64_t stream, const void *bytes, size_t n);
+/* What has come of a stream; an empty one when nothing has. */
+struct buf *agent_client_stream(struct agent_client *c, uint64_t id);
+/* Reads until so much of it has come, or fails the test after 20 s; or for at most ms: false when it didn't come. */
+void agent_client_expect_bytes(struct agent_client *c, uint64_t id, size_t n);
+bool agent_client_has_bytes(struct agent_client *c, uint64_t id, size_t n, int ms);
 /* hello of a controller (queue not NULL) and its answer, which fills root_id. False when it was answered `stale`. */
 bool agent_client_hello(struct agent_client *c, const char *queue, int64_t incarnation,
 	int64_t epoch, int64_t link);

@@ -39,13 +39,14 @@ struct ref {
 	int64_t companions_mib[NODES][CARDS];
 	uint32_t n_companions[NODES][CARDS];
 	uint32_t n_cpu[NODES];
+	int64_t cpus_used[NODES], mem_used[NODES];
 	int guard_job[NODES]; /* -1 none */
 	uint64_t guard_cards[NODES];
 };
 
 static bool ref_is_alone(const struct world *w, const struct plan_job *j)
 {
-	return j->exclusive || w->policy.exclusive;
+	return j->exclusive || j->idle || w->policy.exclusive;
 }
 
 static struct card_need ref_need(const struct world *w, const struct plan_job *j)
@@ -57,11 +58,43 @@ static struct card_need ref_need(const struct world *w, const struct plan_job *j
 		.max_jobs_per_card = w->policy.max_jobs_per_card};
 }
 
+/* As far as the job's own wishes go. */
+static bool ref_is_asked_for(const struct plan_job *j, size_t n, size_t c)
+{
+	return (j->only_node < 0 || (size_t)j->only_node == n) &&
+	       (!j->only_cards || (j->only_cards >> c & 1)) &&
+	       (!j->node_cards || (j->node_cards[n] >> c & 1));
+}
+
 static bool ref_may_use(const struct world *w, const struct plan_job *j, size_t n, size_t c)
 {
-	return w->nodes[n].is_usable && w->cards[n][c].is_usable &&
-	       (j->only_node < 0 || (size_t)j->only_node == n) &&
-	       (!j->only_cards || (j->only_cards >> c & 1));
+	const struct plan_card *card = &w->cards[n][c];
+	bool is_quiet = !card->has_strangers && card->room.promised_mib == 0 &&
+			card->room.foreign_mib < w->policy.idle_threshold_mib;
+
+	return w->nodes[n].is_usable && card->is_usable && ref_is_asked_for(j, n, c) &&
+	       (!j->idle || is_quiet);
+}
+
+static bool ref_host_is_large_enough(const struct world *w, const struct plan_job *j, size_t n)
+{
+	return (w->nodes[n].cpus == 0 || j->cpus <= w->nodes[n].cpus) &&
+	       (w->nodes[n].mem_mib == 0 || j->mem_mib <= w->nodes[n].mem_mib);
+}
+
+/* What the guarded job of that node will want is left alone. */
+static bool ref_host_takes(
+	const struct world *w, const struct ref *r, const struct plan_job *j, size_t n)
+{
+	const struct plan_node *node = &w->nodes[n];
+	int64_t cpus = j->cpus, mem = j->mem_mib;
+
+	if (r->guard_job[n] >= 0) {
+		cpus += w->jobs[r->guard_job[n]].cpus;
+		mem += w->jobs[r->guard_job[n]].mem_mib;
+	}
+	return (j->cpus == 0 || node->cpus == 0 || r->cpus_used[n] + cpus <= node->cpus) &&
+	       (j->mem_mib == 0 || node->mem_mib == 0 || r->mem_used[n] + mem <= node->mem_mib);
 }
 
 /* Would the guarded job still fit once its blockers have ended, with this newcomer there? */
@@ -114,14 +147,15 @@ static uint32_t ref_group(const struct world *w, size_t n, uint64_t cards)
 	return most;
 }
 
-static bool ref_must_join(const struct world *w, size_t n, uint32_t k)
+static bool ref_must_join(const struct world *w, size_t n, const struct plan_job *j)
 {
 	uint64_t usable = 0;
 
 	for (size_t c = 0; c < w->nodes[n].n_cards; c++)
 		if (w->nodes[n].is_usable && w->cards[n][c].is_usable)
 			usable |= UINT64_C(1) << c;
-	return w->policy.need_nvlink && k > 1 && ref_group(w, n, usable) >= k;
+	return j->gpus > 1 &&
+	       (j->need_nvlink || (w->policy.need_nvlink && ref_group(w, n, usable) >= j->gpus));
 }
 
 /* Does the job fit anywhere, now? */
@@ -129,11 +163,13 @@ static bool ref_fits(const struct world *w, const struct ref *r, const struct pl
 {
 	for (size_t n = 0; n < w->n_nodes; n++) {
 		uint64_t takes = 0;
+		if (!ref_host_takes(w, r, j, n))
+			continue;
 		for (size_t c = 0; c < w->nodes[n].n_cards; c++)
 			if (ref_card_takes(w, r, j, n, c))
 				takes |= UINT64_C(1) << c;
-		uint32_t k = ref_must_join(w, n, j->gpus) ? ref_group(w, n, takes)
-							  : (uint32_t)__builtin_popcountll(takes);
+		uint32_t k = ref_must_join(w, n, j) ? ref_group(w, n, takes)
+						    : (uint32_t)__builtin_popcountll(takes);
 		if (k >= j->gpus)
 			return true;
 	}
@@ -156,6 +192,8 @@ static void ref_count_companions(const struct world *w, struct ref *r, size_t n,
 static void ref_start(const struct world *w, struct ref *r, const struct plan_job *j,
 	const struct plan_decision *d)
 {
+	r->cpus_used[d->node] += j->cpus;
+	r->mem_used[d->node] += j->mem_mib;
 	if (j->gpus == 0) {
 		r->n_cpu[d->node]++;
 		return;
@@ -213,28 +251,44 @@ static bool ref_could_hold(
 	return ref_may_use(w, j, n, c) && card_fits(&later, &need) == FIT_YES;
 }
 
+static bool ref_names(const struct plan_job *j, size_t n)
+{
+	return j->only_node < 0 || (size_t)j->only_node == n;
+}
+
+/* Cards of the node that would hold the job if they were empty. */
+static uint64_t ref_large(const struct world *w, const struct plan_job *j, size_t n)
+{
+	uint64_t large = 0;
+
+	for (size_t c = 0; c < w->nodes[n].n_cards; c++) {
+		const struct plan_card *card = &w->cards[n][c];
+		if ((card->is_usable || card->was_seen) && ref_is_asked_for(j, n, c) &&
+			(j->declared_mib < 0 || card->room.total_mib - card->room.headroom_mib >=
+							j->declared_mib + w->policy.margin_mib))
+			large |= UINT64_C(1) << c;
+	}
+	return large;
+}
+
 static bool ref_is_never(const struct world *w, const struct plan_job *j)
 {
-	uint32_t most = 0;
-	bool is_listed = false;
+	bool is_listed = false, is_possible = false;
 
 	for (size_t n = 0; n < w->n_nodes; n++) {
-		uint32_t large = 0;
-		if (j->only_node >= 0 && (size_t)j->only_node != n)
+		if (!ref_names(j, n))
 			continue;
+		if (w->nodes[n].is_unknown)
+			return false;
 		is_listed = true;
-		for (size_t c = 0; c < w->nodes[n].n_cards; c++) {
-			const struct plan_card *card = &w->cards[n][c];
-			if ((card->is_usable || card->was_seen) &&
-				(!j->only_cards || (j->only_cards >> c & 1)) &&
-				(j->declared_mib < 0 ||
-					card->room.total_mib - card->room.headroom_mib >=
-						j->declared_mib + w->policy.margin_mib))
-				large++;
-		}
-		most = large > most ? large : most;
+		if (!ref_host_is_large_enough(w, j, n))
+			continue;
+		uint64_t large = ref_large(w, j, n);
+		uint32_t k = j->need_nvlink && j->gpus > 1 ? ref_group(w, n, large)
+							   : (uint32_t)__builtin_popcountll(large);
+		is_possible |= k >= j->gpus;
 	}
-	return is_listed && j->gpus > most;
+	return is_listed && !is_possible;
 }
 
 static void ref_restore_guards(const struct world *w, struct ref *r, const size_t *order)
@@ -244,7 +298,7 @@ static void ref_restore_guards(const struct world *w, struct ref *r, const size_
 		size_t n = (size_t)j->guard_node;
 
 		if (!j->guard_cards || j->is_blocked || !ref_is_due(w, j) || n >= w->n_nodes ||
-			r->guard_job[n] >= 0 ||
+			r->guard_job[n] >= 0 || !ref_host_is_large_enough(w, j, n) ||
 			(uint32_t)__builtin_popcountll(j->guard_cards) != j->gpus)
 			continue;
 		bool holds = true;
@@ -252,8 +306,7 @@ static void ref_restore_guards(const struct world *w, struct ref *r, const size_
 			if (j->guard_cards >> c & 1)
 				holds = holds && c < w->nodes[n].n_cards &&
 					ref_could_hold(w, r, j, n, c);
-		if (!holds ||
-			(ref_must_join(w, n, j->gpus) && ref_group(w, n, j->guard_cards) < j->gpus))
+		if (!holds || (ref_must_join(w, n, j) && ref_group(w, n, j->guard_cards) < j->gpus))
 			continue;
 		r->guard_job[n] = (int)order[i];
 		r->guard_cards[n] = j->guard_cards;
@@ -275,6 +328,8 @@ void check_against_reference(const struct world *w)
 	for (size_t n = 0; n < w->n_nodes; n++) {
 		r.guard_job[n] = -1;
 		r.n_cpu[n] = w->nodes[n].n_cpu_jobs;
+		r.cpus_used[n] = w->nodes[n].cpus_used;
+		r.mem_used[n] = w->nodes[n].mem_used_mib;
 		for (size_t c = 0; c < w->nodes[n].n_cards; c++)
 			r.rooms[n][c] = w->cards[n][c].room;
 	}
@@ -289,11 +344,9 @@ void check_against_reference(const struct world *w)
 			assert_int_equal(d->why, WHY_BLOCKED);
 			continue;
 		}
-		if (j->gpus > 0) {
-			assert_int_equal(d->what == PLAN_NEVER, ref_is_never(w, j));
-			if (d->what == PLAN_NEVER)
-				continue;
-		}
+		assert_int_equal(d->what == PLAN_NEVER, ref_is_never(w, j));
+		if (d->what == PLAN_NEVER)
+			continue;
 		if (w->policy.max_jobs && started == w->policy.max_jobs) {
 			assert_int_equal(d->why, WHY_JOBS_LIMIT);
 			continue;
@@ -301,7 +354,7 @@ void check_against_reference(const struct world *w)
 		if (j->gpus == 0) {
 			bool fits = false;
 			for (size_t n = 0; n < w->n_nodes; n++)
-				fits |= w->nodes[n].is_usable &&
+				fits |= w->nodes[n].is_usable && ref_host_takes(w, &r, j, n) &&
 					(j->only_node < 0 || (size_t)j->only_node == n) &&
 					(!w->nodes[n].max_cpu_jobs ||
 						r.n_cpu[n] < w->nodes[n].max_cpu_jobs);
@@ -330,7 +383,7 @@ void check_against_reference(const struct world *w)
 				if (d->cards >> c & 1)
 					assert_true(c < w->nodes[d->node].n_cards &&
 						    ref_card_takes(w, &r, j, (size_t)d->node, c));
-			if (ref_must_join(w, (size_t)d->node, j->gpus))
+			if (ref_must_join(w, (size_t)d->node, j))
 				assert_int_equal(ref_group(w, (size_t)d->node, d->cards), j->gpus);
 			int guarded = r.guard_job[d->node];
 			bool is_beside = guarded >= 0 && (r.guard_cards[d->node] & d->cards);
@@ -352,10 +405,10 @@ void check_against_reference(const struct world *w)
 			for (size_t c = 0; c < w->nodes[n].n_cards; c++)
 				if (ref_could_hold(w, &r, j, n, c))
 					holds |= UINT64_C(1) << c;
-			uint32_t k = ref_must_join(w, n, j->gpus)
-					     ? ref_group(w, n, holds)
-					     : (uint32_t)__builtin_popcountll(holds);
-			could |= r.guard_job[n] < 0 && k >= j->gpus;
+			uint32_t k = ref_must_join(w, n, j) ? ref_group(w, n, holds)
+							    : (uint32_t)__builtin_popcountll(holds);
+			could |= r.guard_job[n] < 0 && k >= j->gpus &&
+				 ref_host_is_large_enough(w, j, n);
 		}
 		assert_int_equal(d->guard_cards != 0, could && ref_is_due(w, j));
 		if (d->guard_cards) {

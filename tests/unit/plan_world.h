@@ -11,6 +11,7 @@
 #define ROWS 64
 #define ROUNDS 4000
 #define NOW 1000000
+#define MASKS 4
 
 struct world {
 	struct plan_card cards[NODES][CARDS];
@@ -20,6 +21,7 @@ struct world {
 	struct plan_job jobs[JOBS];
 	size_t n_jobs;
 	struct plan_policy policy;
+	uint64_t masks[MASKS][NODES]; /* what some of the jobs share as node_cards */
 	struct plan_decision d[JOBS];
 };
 

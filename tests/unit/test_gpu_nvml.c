@@ -889,8 +889,29 @@ static void item_18_mig_seven_instances(void **state)
 	(void)state;
 	assert_value(s.cards[0].m[METRIC_MIG_MODE], 1);
 	assert_int_equal(s.cards[0].m[METRIC_UTIL_GPU].state, VALUE_UNSUPPORTED);
-	/* One process on two instances of the card holds the sum. */
-	assert_value(find_proc(&s, 0, 4501)->used_mib, 150);
+	assert_true(s.cards[0].is_mig_parent);
+	assert_int_equal(s.n_cards, 8);
+	assert_null(find_proc(&s, 0, 4501));
+	/* One process on two instances has a row on each. */
+	assert_value(find_proc(&s, 1, 4501)->used_mib, 100);
+	assert_value(find_proc(&s, 2, 4501)->used_mib, 50);
+	assert_value(find_proc(&s, 7, 4502)->used_mib, 7);
+	for (uint32_t i = 1; i < 8; i++) {
+		assert_int_equal(s.cards[i].index, 0);
+		assert_int_equal(s.cards[i].gi, i + 1);
+		assert_int_equal(s.cards[i].ci, 1);
+		assert_int_equal(s.cards[i].state, GPU_OK);
+		assert_false(s.cards[i].is_mig_parent);
+		assert_string_equal(s.cards[i].parent, s.cards[0].uuid);
+		assert_value(s.cards[i].m[METRIC_MEM_TOTAL], 24576 / 8);
+		assert_int_equal(s.cards[i].m[METRIC_TEMP].state, VALUE_UNSUPPORTED);
+	}
+	assert_string_equal(s.cards[1].profile, "1g.3gb");
+	assert_string_equal(s.cards[1].name, "Fake GPU MIG 1g.3gb");
+	assert_value(s.cards[1].m[METRIC_MEM_USED], 100);
+	/* A number is the whole card. */
+	assert_int_equal(gpu_find_index(&s, 0), 0);
+	assert_int_equal(gpu_find_label(&s, "0:7"), 7);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 }
@@ -905,9 +926,94 @@ static void item_18_mig_parent_forbidden_instances_answer(void **state)
 
 	(void)state;
 	assert_int_equal(s.n_procs, 2);
-	assert_value(find_proc(&s, 0, 4601)->used_mib, 100);
-	assert_value(find_proc(&s, 0, 4602)->used_mib, 7);
+	assert_value(find_proc(&s, 1, 4601)->used_mib, 100);
+	assert_value(find_proc(&s, 2, 4602)->used_mib, 7);
 	assert_false(s.cards[0].is_blind);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+/* Its instances went with the card; they aren't gone, and nobody takes them for free. */
+static void instances_of_a_lost_card_are_lost(void **state)
+{
+	struct gpu_backend *b =
+		open_fake("card 0 mig=1\ninstance 0 0\ninstance 0 1\nlost 0 after=300\ncard 1\n");
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.n_cards, 4);
+	assert_int_equal(s.cards[1].index, 1);
+	assert_int_equal(s.cards[3].state, GPU_OK);
+	gpu_snapshot_done(&s);
+	usleep(400000);
+	s = sample(b);
+	assert_int_equal(s.n_cards, 4);
+	assert_int_equal(s.cards[0].state, GPU_LOST);
+	assert_true(s.cards[0].is_mig_parent || s.cards[0].state != GPU_OK);
+	assert_int_equal(s.cards[3].state, GPU_LOST);
+	assert_int_equal(s.cards[3].m[METRIC_MEM_USED].state, VALUE_LOST);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+/* 64 is the limit of both together; what's beyond is counted, and the whole cards come first. */
+static void too_many_instances_are_counted(void **state)
+{
+	CLEANUP(buf_done) struct buf text = {0};
+	struct gpu_backend *b;
+	struct gpu_snapshot s;
+
+	(void)state;
+	buf_puts(&text, "cards 10\n");
+	for (int c = 0; c < 10; c++) {
+		buf_printf(&text, "card %d mig=1\n", c);
+		for (int i = 0; i < 7; i++)
+			buf_printf(&text, "instance %d %d\n", c, i);
+	}
+	b = open_fake(buf_str(&text));
+	s = sample(b);
+	assert_int_equal(s.n_cards, GPU_MAX);
+	assert_int_equal(s.n_left_out, 80 - GPU_MAX);
+	assert_int_equal(gpu_count_whole(&s), 10);
+	assert_false(gpu_is_instance(&s.cards[9]));
+	assert_string_equal(s.error, "");
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+static void an_instance_without_a_uuid_is_left_out(void **state)
+{
+	struct gpu_backend *b = open_fake("card 0 mig=1\ninstance 0 0\n");
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.n_cards, 2);
+	gpu_snapshot_done(&s);
+	scenario("card 0 mig=1\ninstance 0 0\nerr nvmlDeviceGetUUID 3\n");
+	s = sample(b);
+	assert_int_equal(s.n_cards, 1);
+	assert_int_equal(s.n_left_out, 1);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+/* An XID and the wish for a reset are in every sample, an instance has its card's. */
+static void xids_and_resets_are_in_plain_samples(void **state)
+{
+	struct gpu_backend *b = open_fake("card 0 mig=1\ninstance 0 0\ncard 1 recovery=1\n"
+					  "card 2\nxid 0 31\nxid 0 79\n");
+	struct gpu_snapshot s = {0};
+
+	(void)state;
+	assert_int_equal(gpu_backend_snapshot(b, &s, NULL), 0);
+	assert_int_equal(s.cards[0].xid.last, 79);
+	assert_int_equal(s.cards[0].xid.count, 2);
+	assert_in_range(s.cards[0].xid.boot_ms, s.begun_ms, s.ended_ms);
+	assert_int_equal(s.cards[0].reset, GPU_RESET_NONE);
+	assert_int_equal(s.cards[1].reset, GPU_RESET_NEEDED);
+	assert_int_equal(s.cards[1].xid.count, 0);
+	assert_int_equal(s.cards[2].reset, GPU_RESET_NONE);
+	assert_int_equal(s.cards[3].xid.last, 79);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 }
@@ -1090,6 +1196,10 @@ int main(void)
 		T(all_optional_calls_unsupported),
 		T(item_18_mig_seven_instances),
 		T(item_18_mig_parent_forbidden_instances_answer),
+		T(instances_of_a_lost_card_are_lost),
+		T(too_many_instances_are_counted),
+		T(an_instance_without_a_uuid_is_left_out),
+		T(xids_and_resets_are_in_plain_samples),
 		T(what_mig_did_not_support_is_asked_again_without_it),
 		T(nvlink_peers_by_bus_and_by_switch),
 		T(numa_from_sysfs_else_from_nvml),

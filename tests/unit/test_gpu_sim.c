@@ -105,6 +105,95 @@ static void spec_grammar(void **state)
 	assert_int_equal(s.n, 64);
 }
 
+static void cut_cards_grammar(void **state)
+{
+	static const char *const bad[] = {"1x80G/", "1x80G/mig", "1x80G/mig:", "1x80G/mig:3", "1x80G/mig:3x",
+		"1x80G/mig:3x30G", "1x80G/mig:8x1G", "1x80G/mig:0x1G", "1x80G/mig:1x10G+", "1x80G/cut:2x1G",
+		"9x80G/mig:7x10G"};
+	struct sim_spec s;
+	struct err e = {0};
+
+	(void)state;
+	assert_int_equal(sim_spec_parse("2x80G,1x80G/mig:1x40G+2x20G,2/mig:2x10G", &s, &e), 0);
+	assert_int_equal(s.n, 5);
+	assert_int_equal(s.n_all, 5 + 3 + 2 * 2);
+	assert_int_equal(s.n_mig[0], 0);
+	assert_int_equal(s.n_mig[2], 3);
+	assert_int_equal(s.mig_mib[2][0], 40960);
+	assert_int_equal(s.mig_mib[2][2], 20480);
+	assert_int_equal(s.n_mig[4], 2);
+	assert_int_equal(sim_spec_parse("8x80G/mig:7x10G", &s, &e), 0);
+	assert_int_equal(s.n_all, 64);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		e.text[0] = '\0';
+		assert_true(sim_spec_parse(bad[i], &s, &e) < 0);
+		assert_true(strlen(e.text) > 20);
+	}
+}
+
+/* What a job holds on an instance is used there, and on the card that it was cut from. */
+static void instances_are_cards(void **state)
+{
+	struct gpu_backend *b = open_sim("1x80G/mig:1x40G+1x20G,1x24G");
+	struct gpu_snapshot s = sample(b);
+	char usage[120];
+
+	(void)state;
+	assert_int_equal(s.n_cards, 4);
+	assert_true(s.cards[0].is_mig_parent && !s.cards[1].is_mig_parent);
+	assert_string_equal(s.cards[3].parent, s.cards[0].uuid);
+	assert_string_equal(s.cards[3].profile, "1g.20gb");
+	assert_int_equal(s.cards[3].gi, 2 + 1);
+	assert_int_equal(s.cards[3].m[METRIC_MEM_TOTAL].v, 20480);
+	assert_int_equal(gpu_find_label(&s, "0:2"), 3);
+	assert_true(strncmp(s.cards[2].uuid, "MIG-", 4) == 0);
+	snprintf(usage, sizeof(usage), "\"%s\": 700", s.cards[3].uuid);
+	gpu_snapshot_done(&s);
+	job("a.json", getpid(), usage);
+	s = sample(b);
+	assert_int_equal(s.n_procs, 1);
+	assert_int_equal(s.procs[0].card, 3);
+	assert_int_equal(s.procs[0].gi, 3);
+	assert_int_equal(s.cards[3].m[METRIC_MEM_USED].v, 700);
+	assert_int_equal(s.cards[2].m[METRIC_MEM_USED].v, 0);
+	assert_int_equal(s.cards[0].m[METRIC_MEM_USED].v, 700);
+	assert_int_equal(s.cards[0].m[METRIC_UTIL_GPU].state, VALUE_UNSUPPORTED);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+static void a_file_makes_a_card_unwell(void **state)
+{
+	struct gpu_backend *b = open_sim("2,1x80G/mig:1x40G");
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.cards[0].xid.count, 0);
+	assert_int_equal(s.cards[0].reset, GPU_RESET_NONE);
+	gpu_snapshot_done(&s);
+	put("ills.0", "79\n");
+	put("ills.2", "31\nreset\nnonsense\n48\n");
+	s = sample(b);
+	assert_int_equal(s.cards[0].xid.last, 79);
+	assert_int_equal(s.cards[0].xid.count, 1);
+	assert_in_range(s.cards[0].xid.boot_ms, s.begun_ms, s.ended_ms);
+	assert_int_equal(s.cards[1].xid.count, 0);
+	assert_int_equal(s.cards[2].xid.last, 48);
+	assert_int_equal(s.cards[2].xid.count, 2);
+	assert_int_equal(s.cards[2].reset, GPU_RESET_NEEDED);
+	assert_int_equal(s.cards[3].xid.last, 48);
+	assert_int_equal(s.cards[3].reset, GPU_RESET_NEEDED);
+	gpu_snapshot_done(&s);
+	put("ills.2", "pending\n");
+	put("ills.1", "lost\n");
+	s = sample(b);
+	assert_int_equal(s.cards[2].xid.count, 2);
+	assert_int_equal(s.cards[2].reset, GPU_RESET_PENDING);
+	assert_int_equal(s.cards[1].state, GPU_LOST);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
 static void bad_specs_are_sentences_and_change_nothing(void **state)
 {
 	static const char *const bad[] = {"", "0", "-1", "x", "4x", "x24G", "4,", ",4", "4x24Q",
@@ -311,6 +400,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(spec_grammar),
+		T(cut_cards_grammar),
+		T(instances_are_cards),
+		T(a_file_makes_a_card_unwell),
 		T(bad_specs_are_sentences_and_change_nothing),
 		T(bad_spec_never_falls_back_to_real_cards),
 		T(usage_adds_up_and_is_capped),

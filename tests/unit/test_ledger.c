@@ -345,6 +345,104 @@ static void own_promises(void **state)
 	assert_int_equal(ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX), 1);
 }
 
+/* Card 0 in two halves, at positions 2 and 3; the process rows are the halves'. */
+static struct gpu_snapshot cut(int64_t used2, int64_t used3)
+{
+	struct gpu_snapshot s = snapshot(used2 + used3, 0);
+
+	s.cards = xreallocarray(s.cards, 4, sizeof(*s.cards));
+	s.n_cards = 4;
+	s.cards[0].is_mig_parent = true;
+	for (int i = 2; i < 4; i++) {
+		s.cards[i] = (struct gpu_card){.gi = i, .ci = 1};
+		snprintf(s.cards[i].uuid, sizeof(s.cards[i].uuid), "MIG-%d", i);
+		snprintf(s.cards[i].parent, sizeof(s.cards[i].parent), "GPU-0");
+		s.cards[i].m[METRIC_MEM_TOTAL] = value_of(10000);
+		s.cards[i].m[METRIC_MEM_USED] = value_of(i == 2 ? used2 : used3);
+	}
+	return s;
+}
+
+static enum admission admit(const char *uuid, int64_t mib, struct refusal *r)
+{
+	struct claim_card card = {.declared_mib = mib};
+	struct claim_policy policy = {.margin_mib = 500, .spike_buffer = 0.1, .high_water = true};
+
+	snprintf(card.uuid, sizeof(card.uuid), "%s", uuid);
+	*r = (struct refusal){0};
+	return admit_check(ledger, &table, NULL, 1, &card, &policy, r);
+}
+
+/* An instance is charged, has strangers and admits like a card of its own; what it was cut from admits nobody. */
+static void an_instance_is_a_card(void **state)
+{
+	struct attempt *one = add(1, "MIG-2", 4000);
+	struct gpu_snapshot s = cut(4500, 2000);
+	struct refusal r;
+	struct sample got;
+
+	add_proc(&s, 2, PID(501), 4500)->sid = PID(11);
+	add_proc(&s, 3, PID(600), 2000);
+	ledger_take(ledger, &table, &s, 1);
+	assert_int_equal(one->cards[0].held_mib, 4500);
+	assert_int_equal(room(2).budgets_mib, 4950); /* its peak and a tenth */
+	assert_int_equal(room(2).foreign_mib, 0);
+	assert_int_equal(room(2).total_mib, 10000);
+	assert_int_equal(room(3).budgets_mib, 0);
+	assert_int_equal(room(3).foreign_mib, 2200);
+	assert_int_equal(admit("MIG-2", 4000, &r), ADMIT_YES);
+	assert_int_equal(admit("MIG-2", 6000, &r), ADMIT_NO);
+	assert_string_equal(r.reason, "memory");
+	assert_non_null(strstr(r.text, "card 0:1 has 5050 MiB free"));
+	assert_int_equal(admit("MIG-3", 7000, &r), ADMIT_YES);
+	assert_int_equal(admit("GPU-0", 1, &r), ADMIT_NO);
+	assert_string_equal(r.reason, "card");
+	assert_non_null(strstr(r.text, "cut into MIG instances"));
+	ledger_sample(ledger, &table, 0, &got);
+	assert_int_equal(got.n_rows, 1);
+	assert_int_equal(got.rows[0].card, 2);
+	assert_int_equal(got.proc_row[0], 1);
+	sample_done(&got);
+	/* Promises of others are about the UUID as well. */
+	ledger_set_promises(ledger, xcalloc(1, sizeof(struct promise_other)), 0);
+	assert_int_equal(ledger_promised(ledger, 2, true), 0);
+}
+
+static void take_xids(int64_t last, int64_t boot_ms, int64_t count, uint64_t number)
+{
+	struct gpu_snapshot s = snapshot(0, 0);
+
+	s.cards[1].xid = (struct gpu_xid){last, boot_ms, count};
+	ledger_take(ledger, &table, &s, number);
+}
+
+static void assert_xid(int64_t last, int64_t boot_ms, int64_t count)
+{
+	const struct gpu_xid *x = &ledger_snapshot(ledger)->cards[1].xid;
+
+	assert_int_equal(x->last, last);
+	assert_int_equal(x->boot_ms, boot_ms);
+	assert_int_equal(x->count, count);
+	assert_int_equal(ledger_snapshot(ledger)->cards[0].xid.count, 0);
+}
+
+/* The sampler is started anew when the driver hangs, and counts from 0 then; the agent doesn't. */
+static void xids_outlive_a_sampler(void **state)
+{
+	take_xids(0, 0, 0, 1);
+	assert_xid(0, 0, 0);
+	take_xids(79, 50, 2, 2);
+	assert_xid(79, 50, 2);
+	take_xids(0, 0, 0, 3);
+	assert_xid(79, 50, 2);
+	take_xids(31, 90, 1, 4);
+	assert_xid(31, 90, 3);
+	take_xids(31, 95, 2, 5);
+	assert_xid(31, 95, 4);
+	take_xids(0, 0, 0, 6);
+	assert_xid(31, 95, 4);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -359,6 +457,8 @@ int main(void)
 		TEST(promises_of_others),
 		TEST(blind_card),
 		TEST(own_promises),
+		TEST(an_instance_is_a_card),
+		TEST(xids_outlive_a_sampler),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

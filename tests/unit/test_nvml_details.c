@@ -397,7 +397,7 @@ static void item_72_old_library_has_no_xids(void **state)
 	gpu_backend_free(b);
 }
 
-static void item_18_instances_are_told_and_are_no_cards(void **state)
+static void item_18_instances_are_told_and_are_cards(void **state)
 {
 	struct gpu_backend *b = open_fake(
 		"card 0 name=H100 memory=81920 mig=1\ninstance 0 0\ninstance 0 4\ncard 1 name=A\n"
@@ -405,7 +405,7 @@ static void item_18_instances_are_told_and_are_no_cards(void **state)
 	struct gpu_snapshot s = details(b);
 
 	(void)state;
-	assert_int_equal(s.n_cards, 2);
+	assert_int_equal(s.n_cards, 4);
 	assert_int_equal(s.n_instances, 2);
 	assert_int_equal(s.instances[0].card, 0);
 	assert_int_equal(s.instances[0].gi, 1 + 1);
@@ -415,13 +415,15 @@ static void item_18_instances_are_told_and_are_no_cards(void **state)
 	assert_true(strncmp(s.instances[1].uuid, "MIG-", 4) == 0);
 	assert_value(s.instances[0].sm_count, 14);
 	assert_value(s.instances[1].mem_used_mib, 100);
-	/* Nobody can be placed on one by its UUID. */
-	assert_int_equal(gpu_find_uuid(&s, s.instances[0].uuid), -1);
+	assert_int_equal(gpu_find_uuid(&s, s.instances[0].uuid), 2);
+	assert_int_equal(s.procs[0].card, 3);
+	assert_int_equal(gpu_whole_of(&s, 3), 0);
 	assert_int_equal(s.procs[0].gi, 5 + 1);
 	assert_int_equal(s.more[0].sm_pct.state, VALUE_UNSUPPORTED);
 	gpu_snapshot_done(&s);
 	s = plain(b);
 	assert_int_equal(s.n_instances, 0);
+	assert_int_equal(s.n_cards, 4);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 }
@@ -739,7 +741,7 @@ static void item_20_38_any_call_of_details_may_fail(void **state)
 			b = open_fake(buf_str(&text));
 			for (int again = 0; again < 2; again++) {
 				s = details(b);
-				assert_int_equal(s.n_cards, 2);
+				assert_int_equal(gpu_count_whole(&s), 2);
 				assert_int_equal(s.cards[0].state, GPU_OK);
 				assert_int_equal(s.cards[1].state, GPU_OK);
 				assert_value(M(s, 0, MEM_TOTAL), 24576);
@@ -767,7 +769,7 @@ int main(void)
 		T(item_42_xids_are_counted_and_stay),
 		T(plain_samples_take_xids_too),
 		T(item_72_old_library_has_no_xids),
-		T(item_18_instances_are_told_and_are_no_cards),
+		T(item_18_instances_are_told_and_are_cards),
 		T(items_10_11_12_use_is_joined_with_who_is_there),
 		T(item_10_a_ring_full_of_the_dead_hides_nobody),
 		T(item_13_last_use_holds_for_a_period),

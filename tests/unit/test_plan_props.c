@@ -23,6 +23,7 @@ static void random_card(struct world *w, size_t node, size_t i)
 	*c = (struct plan_card){.index = (int32_t)i,
 		.is_usable = random_below(12) != 0,
 		.was_seen = random_below(4) != 0,
+		.has_strangers = random_below(3) == 0,
 		.numa = (int32_t)random_below(3) - 1,
 		.nvlink_peers = random_below(2) ? random_below(64) : 0};
 	c->room = (struct card_room){.total_mib = 1000 * (int64_t)(8 + random_below(40)),
@@ -56,6 +57,11 @@ static void random_job(struct world *w, size_t i)
 		.priority = random_below(3) ? 0 : (int32_t)random_below(3),
 		.waiting_since_ms = NOW - (int64_t)random_below(2000),
 		.exclusive = random_below(6) == 0,
+		.idle = random_below(8) == 0,
+		.need_nvlink = random_below(6) == 0,
+		.node_cards = random_below(4) ? NULL : w->masks[random_below(MASKS)],
+		.cpus = random_below(4) ? 0 : (int64_t)random_below(12),
+		.mem_mib = random_below(5) ? 0 : (int64_t)random_below(9) * 1000,
 		.only_node = random_below(6) ? -1 : (int32_t)random_below(NODES),
 		.only_cards = random_below(10) ? 0 : 1 + random_below(63),
 		.is_blocked = random_below(20) == 0,
@@ -75,12 +81,20 @@ static void random_world(struct world *w)
 		w->nodes[i] = (struct plan_node){.cards = w->cards[i],
 			.n_cards = 1 + random_below(CARDS),
 			.is_usable = random_below(10) != 0,
+			.is_unknown = random_below(25) == 0,
+			.cpus = random_below(4) ? 4 + (int64_t)random_below(12) : 0,
+			.mem_mib = random_below(4) ? 4000 + (int64_t)random_below(9) * 1000 : 0,
+			.cpus_used = (int64_t)random_below(6),
+			.mem_used_mib = (int64_t)random_below(5) * 1000,
 			.max_cpu_jobs = (uint32_t)random_below(4),
 			.n_cpu_jobs = (uint32_t)random_below(3),
 			.running = w->running[i]};
 		for (size_t k = 0; k < w->nodes[i].n_cards; k++)
 			random_card(w, i, k);
 	}
+	for (size_t i = 0; i < MASKS; i++)
+		for (size_t n = 0; n < NODES; n++)
+			w->masks[i][n] = random_below(4) ? random_below(64) : 0;
 	w->n_jobs = random_below(JOBS + 1);
 	for (size_t i = 0; i < w->n_jobs; i++)
 		random_job(w, i);
@@ -112,6 +126,47 @@ static void test_same_as_the_naive_reference(void **state)
 }
 
 /* ------------------------------------------------------------------ invariants, asked without the reference */
+
+/* Nothing on a card that isn't asked for, and no more of a node's cores and memory than it has. */
+static void test_wishes_hold(void **state)
+{
+	static struct world w;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		int64_t cpus[NODES] = {0}, mem[NODES] = {0};
+
+		random_world(&w);
+		make(&w);
+		for (size_t k = 0; k < w.n_jobs; k++) {
+			const struct plan_job *j = &w.jobs[k];
+			const struct plan_decision *d = &w.d[k];
+
+			if (d->what != PLAN_START)
+				continue;
+			cpus[d->node] += j->cpus;
+			mem[d->node] += j->mem_mib;
+			assert_true(j->only_node < 0 || j->only_node == d->node);
+			assert_true(!j->node_cards || !(d->cards & ~j->node_cards[d->node]));
+			for (size_t c = 0; c < CARDS; c++) {
+				const struct plan_card *card = &w.cards[d->node][c];
+				if (!(d->cards >> c & 1) || !j->idle)
+					continue;
+				assert_true(!card->has_strangers && card->room.n_ours == 0);
+				for (size_t o = 0; o < w.n_jobs; o++)
+					assert_true(o == k || w.d[o].what != PLAN_START ||
+						    w.d[o].node != d->node ||
+						    !(w.d[o].cards >> c & 1));
+			}
+		}
+		for (size_t n = 0; n < w.n_nodes; n++) {
+			const struct plan_node *node = &w.nodes[n];
+			assert_true(
+				!cpus[n] || !node->cpus || cpus[n] + node->cpus_used <= node->cpus);
+			assert_true(!mem[n] || !node->mem_mib ||
+				    mem[n] + node->mem_used_mib <= node->mem_mib);
+		}
+	}
+}
 
 static void test_never_oversubscribed(void **state)
 {
@@ -160,8 +215,7 @@ static void test_a_word_for_every_job(void **state)
 			const struct plan_decision *d = &w.d[k];
 			assert_int_equal(d->job, k);
 			assert_true(d->what == PLAN_START || d->why != WHY_NONE);
-			assert_true((d->what == PLAN_NEVER) ==
-				    (d->why == WHY_TOO_BIG || d->why == WHY_TOO_MANY_CARDS));
+			assert_true((d->what == PLAN_NEVER) == (d->why >= WHY_TOO_MANY_CARDS));
 			plan_why_text(d, w.nodes, NULL, &w.jobs[k], &text);
 			assert_true(text.len > 8);
 			/* The best card named in a refusal for memory is too small indeed. */
@@ -257,6 +311,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_same_as_the_naive_reference),
 		cmocka_unit_test(test_never_oversubscribed),
+		cmocka_unit_test(test_wishes_hold),
 		cmocka_unit_test(test_a_word_for_every_job),
 		cmocka_unit_test(test_same_input_same_plan),
 		cmocka_unit_test(test_a_lone_job_that_fits_exactly_starts),

@@ -242,6 +242,83 @@ static void newer_is_read(void **state)
 	sample_done(&got);
 }
 
+/* Instances, XIDs, resets and the node's amounts come back the same; who has none of it says nothing of it. */
+static void instances_and_ills(void **state)
+{
+	struct sample s = make(), got = {0};
+	struct gpu_card *c = &s.snap.cards[1], *g = NULL;
+	struct err e = {0};
+	json_t *msg;
+
+	snprintf(c->parent, sizeof(c->parent), "GPU-0");
+	snprintf(c->profile, sizeof(c->profile), "1g.10gb");
+	c->gi = 8;
+	c->ci = 1;
+	s.snap.cards[0].is_mig_parent = true;
+	s.snap.cards[0].xid = (struct gpu_xid){79, 4711, 3};
+	s.snap.cards[0].reset = GPU_RESET_NEEDED;
+	s.snap.n_left_out = 5;
+	s.has_node = true;
+	s.node = (struct node_figures){"tick", 12, 64000, -1, 4};
+	msg = sample_encode(&s);
+	assert_int_equal(sample_decode(msg, &got, &e), 0);
+	g = &got.snap.cards[1];
+	assert_string_equal(g->parent, "GPU-0");
+	assert_string_equal(g->profile, "1g.10gb");
+	assert_int_equal(g->gi, 8);
+	assert_int_equal(g->ci, 1);
+	assert_false(g->is_mig_parent);
+	assert_true(gpu_is_instance(g) && gpu_is_placeable(g));
+	assert_int_equal(g->xid.count, 0);
+	assert_int_equal(g->reset, GPU_RESET_NONE);
+	g = &got.snap.cards[0];
+	assert_true(g->is_mig_parent && !gpu_is_instance(g) && !gpu_is_placeable(g));
+	assert_int_equal(g->xid.last, 79);
+	assert_int_equal(g->xid.boot_ms, 4711);
+	assert_int_equal(g->xid.count, 3);
+	assert_int_equal(g->reset, GPU_RESET_NEEDED);
+	assert_int_equal(got.snap.n_left_out, 5);
+	assert_true(got.has_node);
+	assert_string_equal(got.node.host_name, "tick");
+	assert_int_equal(got.node.cores, 12);
+	assert_int_equal(got.node.mem_total_mib, 64000);
+	assert_int_equal(got.node.mem_available_mib, -1);
+	assert_int_equal(got.node.oom_kills, 4);
+	sample_done(&got);
+	/* The members go on the wire as docs/wire.md has them. */
+	g = &s.snap.cards[1];
+	assert_int_equal(json_integer_value(json_object_get(
+				 json_array_get(json_object_get(msg, "cards"), 1), "gi")),
+		7);
+	json_decref(msg);
+	sample_done(&s);
+}
+
+/* An agent of before says none of this: its cards are whole and well. */
+static void old_agents_have_whole_cards(void **state)
+{
+	struct sample got = {0};
+	json_t *msg = encoded(), *card = json_array_get(json_object_get(msg, "cards"), 0);
+
+	assert_null(json_object_get(card, "parent"));
+	assert_null(json_object_get(card, "xid"));
+	assert_null(json_object_get(card, "is_mig_parent"));
+	assert_null(json_object_get(msg, "node"));
+	assert_int_equal(sample_decode(msg, &got, NULL), 0);
+	assert_false(gpu_is_instance(&got.snap.cards[0]));
+	assert_true(gpu_is_placeable(&got.snap.cards[0]));
+	assert_int_equal(got.snap.cards[0].reset, GPU_RESET_NONE);
+	assert_false(got.has_node);
+	sample_done(&got);
+	/* A later one may know a fourth word. */
+	json_object_set_new(card, "reset", json_string("soon"));
+	assert_int_equal(sample_decode(msg, &got, NULL), 0);
+	assert_int_equal(got.snap.cards[0].reset, GPU_RESET_PENDING);
+	sample_done(&got);
+	json_object_set_new(card, "xid", json_pack("{s:i, s:i, s:s}", "last", 1, "boot_ms", 1, "count", "x"));
+	refuse(msg);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -250,6 +327,8 @@ int main(void)
 		cmocka_unit_test(largest_fits),
 		cmocka_unit_test(broken_samples),
 		cmocka_unit_test(newer_is_read),
+		cmocka_unit_test(instances_and_ills),
+		cmocka_unit_test(old_agents_have_whole_cards),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

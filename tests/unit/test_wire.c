@@ -138,6 +138,90 @@ static void limit_on_the_way_out(void **state)
 	buf_done(&b);
 }
 
+/* Both kinds in one stream of bytes, and every cut through it. */
+static void bulk_among_messages(void **state)
+{
+	struct buf whole = {0};
+	json_t *a = json_pack("{s:s}", "op", "over");
+	const char piece[] = "a\0b\n";
+
+	assert_int_equal(wire_put_bulk(&whole, 0x0102030405060708u, piece, 5, NULL), 0);
+	assert_memory_equal(whole.data, "\0\0\0\16B\1\2\3\4\5\6\7\10a\0b\n\0", 18);
+	assert_int_equal(wire_put_json(&whole, a, NULL), 0);
+	assert_int_equal(wire_put_bulk(&whole, UINT64_MAX, NULL, 0, NULL), 0);
+	for (size_t cut = 0; cut <= whole.len; cut++) {
+		struct buf in = {0};
+		struct wire_frame f = {0};
+		int n = 0, r;
+
+		buf_put(&in, whole.data, cut);
+		for (int half = 0; half < 2; half++) {
+			while ((r = wire_get(&in, &f, NULL)) == 1) {
+				assert_int_equal(f.kind, n == 1 ? WIRE_JSON : WIRE_BULK);
+				assert_int_equal(f.bytes.len, n ? 0 : 5);
+				if (n == 0) {
+					assert_true(f.stream == 0x0102030405060708u);
+					assert_memory_equal(f.bytes.data, piece, 5);
+				} else if (n == 1) {
+					assert_true(json_equal(f.msg, a));
+				} else {
+					assert_true(f.stream == UINT64_MAX);
+				}
+				json_decref(f.msg);
+				f.msg = NULL;
+				n++;
+			}
+			assert_int_equal(r, 0);
+			if (!half)
+				buf_put(&in, whole.data + cut, whole.len - cut);
+		}
+		assert_int_equal(n, 3);
+		assert_int_equal(in.len, 0);
+		wire_frame_done(&f);
+		buf_done(&in);
+	}
+	buf_done(&whole);
+	json_decref(a);
+}
+
+static void refuse_bulk(uint32_t n, size_t len)
+{
+	char zeros[64] = {0};
+	struct wire_frame f = {0};
+	struct buf in = {0};
+	struct err e = {0};
+
+	put_raw(&in, n, 'B', zeros, len);
+	assert_true(wire_get(&in, &f, &e) < 0);
+	assert_true(e.text[0]);
+	assert_null(f.msg);
+	wire_frame_done(&f);
+	buf_done(&in);
+}
+
+static void bulk_has_bounds(void **state)
+{
+	char *piece = calloc(1, WIRE_BULK_MAX + 1);
+	struct wire_frame f = {0};
+	struct buf b = {0};
+	struct err e = {0};
+
+	buf_puts(&b, "before");
+	assert_int_equal(wire_put_bulk(&b, 1, piece, WIRE_BULK_MAX + 1, &e), -E2BIG);
+	assert_int_equal(b.len, 6);
+	buf_clear(&b);
+	assert_int_equal(wire_put_bulk(&b, 1, piece, WIRE_BULK_MAX, &e), 0);
+	assert_int_equal(wire_get(&b, &f, &e), 1);
+	assert_int_equal(f.bytes.len, WIRE_BULK_MAX);
+	/* No stream, half a stream's id, one byte too many: the head condemns, whatever follows. */
+	refuse_bulk(1, 0);
+	refuse_bulk(8, 7);
+	refuse_bulk(1 + 8 + WIRE_BULK_MAX + 1, 8);
+	wire_frame_done(&f);
+	buf_done(&b);
+	free(piece);
+}
+
 static void members(void **state)
 {
 	json_t *o = json_pack("{s:s, s:i, s:b, s:n}", "s", "abc", "i", 5, "b", 1, "z");
@@ -174,6 +258,8 @@ int main(void)
 		cmocka_unit_test(broken_rules),
 		cmocka_unit_test(oversize_is_refused_at_once),
 		cmocka_unit_test(limit_on_the_way_out),
+		cmocka_unit_test(bulk_among_messages),
+		cmocka_unit_test(bulk_has_bounds),
 		cmocka_unit_test(members),
 	};
 

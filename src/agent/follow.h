@@ -1,0 +1,50 @@
+/*
+ * One file on its way to one client (docs/wire.md, `file`): from its last lines or from an offset, to its end or for as long
+ * as an attempt lives. Never more of it under way than the client gave credit for, nor more in the client's buffer than a
+ * moment's worth; whatever else is to be said to the client doesn't wait for it.
+ *
+ *   waiting --it's there--> scanning (lines only) --> sending --all is out, nothing more will come--> over
+ *      `------ nothing will come ------------------------^ `-- shrunk, or another file of that name: anew at 0
+ */
+#pragma once
+
+#include "agent/client.h"
+#include "agent/tail.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FOLLOW_MAX (64 * 1024 * 1024)
+
+enum follow_state { FOLLOW_WAITING, FOLLOW_SCANNING, FOLLOW_SENDING, FOLLOW_OVER };
+
+struct follow {
+	int64_t id; /* the stream's */
+	enum follow_state state;
+	char *path; /* owned */
+	int64_t lines; /* -1: from `offset` */
+	int64_t offset, max;
+	bool follow; /* more as it grows; max then bounds only what `lines` begins with */
+	bool has_ended; /* nothing more will be written: set by the owner, before a look */
+	int fd; /* -1: not open */
+	uint64_t dev, ino;
+	bool is_new_fd; /* for the owner: it isn't watched yet */
+	bool is_absent_told, is_name_due;
+	bool has_more; /* the end wasn't met yet */
+	struct tail tail;
+	int64_t pos, end; /* next byte; where it ends, -1: wherever the file does */
+	int64_t sent, credited;
+	int64_t look_at_ms;
+};
+
+void follow_done(struct follow *f);
+/* Takes the client's word that it has taken n bytes. */
+void follow_credit(struct follow *f, int64_t n);
+/*
+ * Goes as far as it can and says so to the client. Negative: it's to be told as an error, and the stream is over. At
+ * FOLLOW_OVER everything was said.
+ */
+int follow_turn(struct follow *f, struct client *c, int64_t now_ms, struct err *e);
+/* Until something is to be done; -1: when something happens. */
+int64_t follow_wait_ms(const struct follow *f, const struct client *c, int64_t now_ms);

@@ -1,0 +1,313 @@
+/*
+ * Launches of one pass: what the plan starts is bound in one transaction, sent with one message a node, and waited for a
+ * little. From the bind on its memory is charged, whatever becomes of the message; only the node's own word undoes it.
+ *
+ * A node that refuses gets nothing more in this pass, and the plan is made again without it, so that the next best may take
+ * the job at once.
+ */
+#include "queue/cluster.h"
+#include "queue/launch.h"
+#include "queue/pass.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS_MAX 3
+#define STARTED_WAIT_MS 1500 /* since the last word about a launch */
+#define MESSAGE_MAX (900 * 1024) /* of JSON, below the wire's limit */
+#define BINDS_MAX 2000 /* of one round */
+
+/* ---- which nodes ---- */
+
+static bool *fresh_nodes(const struct pass *p, const struct cluster *c)
+{
+	bool *fresh = xcalloc(c->n_nodes + 1, sizeof(*fresh));
+
+	for (size_t i = 0; i < c->n_nodes; i++) {
+		const struct pass_node *n =
+			c->nodes[i].config ? pass_node_named(p, c->nodes[i].config->name) : NULL;
+
+		fresh[i] = n && node_answers(n) && !n->has_refused && !n->sample.snap.error[0];
+	}
+	return fresh;
+}
+
+/* ---- binding ---- */
+
+static void make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,
+	int64_t mib, struct job_bind *ret)
+{
+	*ret = (struct job_bind){.node = xstrdup(n->name)};
+	random_hex(16, ret->token);
+	snprintf(ret->root_id, sizeof(ret->root_id), "%s", n->hello.root_id);
+	snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", n->hello.boot_id);
+	snprintf(ret->machine_key, sizeof(ret->machine_key), "%.64s", n->hello.machine_key);
+	ret->cards = xcalloc(GPU_MAX, sizeof(*ret->cards));
+	for (size_t i = 0; i < node->inv.n_cards && i < GPU_MAX; i++) {
+		const struct inv_card *card = node->cards[i].inv;
+		struct job_card *c;
+
+		if (!(cards >> i & 1))
+			continue;
+		c = &ret->cards[ret->n_cards++];
+		snprintf(c->uuid, sizeof(c->uuid), "%s", card->uuid);
+		c->index = card->index;
+		c->mib = mib;
+	}
+}
+
+/* What was learned or is the queue's default stands with the job from now on, so that everybody counts the same. */
+static int note_need(struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
+{
+	if (mib < 0 || (from != VRAM_LEARNED && from != VRAM_DEFAULT) ||
+		(mib == j->vram_mib && from == j->vram_source))
+		return 0;
+	return store_set_vram(p->store, j->id, mib, from, e);
+}
+
+static struct flight *add_flight(struct pass *p, const struct job *j, size_t node, const char *token)
+{
+	struct flight *f;
+
+	GROW(p->flights, p->n_flights, p->cap_flights);
+	f = &p->flights[p->n_flights++];
+	*f = (struct flight){.job = j->id, .attempt = j->attempt, .node = node};
+	snprintf(f->token, sizeof(f->token), "%s", token);
+	return f;
+}
+
+static int bind_one(struct pass *p, struct cluster *c, const struct cluster_plan *plan, size_t i, struct err *e)
+{
+	const struct plan_decision *d = &plan->decisions[i];
+	const struct cluster_node *node = &c->nodes[d->node];
+	struct pass_node *n = pass_node_named(p, node->config->name);
+	CLEANUP(job_done) struct job j = {0};
+	enum vram_source from = VRAM_NONE;
+	int64_t mib = cluster_need_mib(c, plan, i, &from);
+	struct job_bind bind;
+	struct flight *f;
+	int r = store_job(p->store, c->pending.v[i].id, &j, e);
+
+	if (r == -ENOENT)
+		return 0;
+	if (!r)
+		r = note_need(p, &j, mib, from, e);
+	if (r < 0)
+		return r == -EPERM ? 0 : r;
+	/* Idle cards are asked for as whole ones: nobody may be there, and nobody may come. */
+	make_bind(n, node, d->cards, j.idle ? UNDECLARED : mib, &bind);
+	r = store_bind(p->store, j.id, &bind, &j.attempt, e);
+	if (r >= 0) {
+		job_bind_done(&j.bind);
+		j.bind = bind;
+		f = add_flight(p, &j, n->index, bind.token);
+		launch_make(p, &j, &node->inv, f);
+	} else {
+		job_bind_done(&bind);
+	}
+	/* Somebody held, cancelled or edited it meanwhile. */
+	return r == -EPERM ? 0 : r;
+}
+
+static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e)
+{
+	size_t first = p->n_flights;
+	int r = pass_begin(p, e);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r >= 0 && i < plan->n && p->n_flights - first < BINDS_MAX; i++)
+		if (plan->decisions[i].what == PLAN_START)
+			r = bind_one(p, c, plan, i, e);
+	if (r < 0) {
+		store_abort(p->store);
+		return r;
+	}
+	return store_commit(p->store, e);
+}
+
+/* ---- sending ---- */
+
+static void send_message(struct pass_node *n, json_t *jobs)
+{
+	if (json_array_size(jobs))
+		link_send(n->link, json_pack("{s:s, s:s, s:[], s:o}", "op", "launch", "root_id",
+					   n->hello.root_id, "env", "jobs", jobs));
+	else
+		json_decref(jobs);
+}
+
+static void send_to(struct pass *p, struct pass_node *n)
+{
+	json_t *jobs = json_array();
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < p->n_flights; i++) {
+		struct flight *f = &p->flights[i];
+		size_t size;
+
+		if (f->node != n->index || f->state != FLIGHT_BOUND || !f->launch)
+			continue;
+		size = json_dumpb(f->launch, NULL, 0, JSON_COMPACT);
+		if (bytes && bytes + size > MESSAGE_MAX) {
+			send_message(n, jobs);
+			jobs = json_array();
+			bytes = 0;
+		}
+		bytes += size;
+		json_array_append_new(jobs, TAKE_PTR(f->launch));
+		f->state = FLIGHT_SENT;
+	}
+	send_message(n, jobs);
+}
+
+static void send_all(struct pass *p)
+{
+	launch_stage_bodies(p);
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (node_answers(&p->nodes[i]))
+			send_to(p, &p->nodes[i]);
+	p->flight_news_ms = clock_boot_ms();
+}
+
+/* ---- waiting ---- */
+
+static bool is_in_the_air(const struct pass *p, const struct flight *f)
+{
+	return (f->state == FLIGHT_SENT || f->state == FLIGHT_CLAIMED) &&
+	       node_answers(&p->nodes[f->node]);
+}
+
+static size_t in_the_air(const struct pass *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->n_flights; i++)
+		n += is_in_the_air(p, &p->flights[i]);
+	return n;
+}
+
+static void wait_for_starts(struct pass *p)
+{
+	const struct queue_settings *s = &p->config->settings;
+	int64_t last = clock_boot_ms() + s->launch_timeout_ms,
+		quiet = p->options->launch_wait_ms ? p->options->launch_wait_ms : STARTED_WAIT_MS;
+
+	while (!p->signal_no && in_the_air(p) && clock_boot_ms() < last &&
+		clock_boot_ms() < p->flight_news_ms + quiet)
+		pass_turn(p);
+}
+
+static void say_unconfirmed(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_flights; i++) {
+		const struct flight *f = &p->flights[i];
+		const struct pass_node *n = &p->nodes[f->node];
+
+		if (f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED)
+			continue;
+		pass_say_error(p, n->name, f->job, "handed to %s, start not confirmed%s%s", n->name,
+			link_is_up(n->link) ? "" : ": the link was lost", 
+			f->state == FLIGHT_CLAIMED ? " (the node has it)" : "");
+	}
+}
+
+/* Stops were sent before the launches; a job that ends at once is recorded as such by the same pass. */
+static void wait_for_stops(struct pass *p)
+{
+	int64_t until = clock_boot_ms() + STARTED_WAIT_MS;
+
+	while (!p->signal_no && p->n_stops && clock_boot_ms() < until)
+		pass_turn(p);
+}
+
+static bool was_refused(const struct pass *p, size_t first_note)
+{
+	for (size_t i = first_note; i < p->n_notes; i++)
+		if (p->notes[i].kind == NOTE_REFUSED || p->notes[i].kind == NOTE_NEVER)
+			return true;
+	return false;
+}
+
+static size_t count_starts(const struct cluster_plan *plan)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < plan->n; i++)
+		n += plan->decisions[i].what == PLAN_START;
+	return n;
+}
+
+static int send_bound(struct pass *p, struct err *e)
+{
+	int r;
+
+	fault_point("queue.after-bind");
+	/* The machine may have slept since the commit: whoever has the lease now decides about these binds. */
+	r = pass_keep(p, e);
+	if (r < 0)
+		return r;
+	send_all(p);
+	links_flush(p);
+	fault_point("queue.after-launch");
+	wait_for_starts(p);
+	return settle(p, false, e);
+}
+
+/* One plan and what it starts. *ret_again: somebody refused. */
+static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
+{
+	CLEANUP(cluster_done) struct cluster c = {0};
+	CLEANUP(cluster_plan_done) struct cluster_plan plan = {0};
+	CLEANUP_FREE bool *fresh = NULL;
+	size_t first_note = p->n_notes;
+	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
+
+	if (r < 0)
+		return r;
+	fresh = fresh_nodes(p, &c);
+	cluster_plan(&c, fresh, &plan);
+	if (!round)
+		r = never_apply(p, &c, &plan, e);
+	if (r < 0 || !count_starts(&plan))
+		return r;
+	fault_point("queue.before-bind");
+	r = bind_all(p, &c, &plan, e);
+	if (!r)
+		r = send_bound(p, e);
+	*ret_again = was_refused(p, first_note);
+	return r;
+}
+
+static bool has_pending(struct pass *p)
+{
+	struct store_counts counts;
+	struct err e;
+
+	return store_counts(p->store, &counts, &e) < 0 ||
+	       counts.by_state[JOB_STATE_PENDING] > 0;
+}
+
+int launch_all(struct pass *p, struct err *e)
+{
+	bool again = nodes_were_observed(p) && has_pending(p);
+	int r = 0;
+
+	for (int round = 0; !r && again && !p->signal_no && round < ROUNDS_MAX; round++) {
+		again = false;
+		r = one_round(p, round, &again, e);
+	}
+	if (!r) {
+		say_unconfirmed(p);
+		wait_for_stops(p);
+		r = settle(p, false, e);
+	}
+	return r;
+}

@@ -1,0 +1,310 @@
+/*
+ * Links of one pass: to all nodes at once, and nobody waits for a dead one.
+ *
+ * How long a node is waited for, from when the last other one answered:
+ *   up, or never seen before   3 s
+ *   down, by the last pass     1.5 s: enough to show life, and it's asked less and less often
+ *   any whose shell has spoken 8 s: it's there, and slow (an agent on its way, a login that takes its time)
+ * and none for longer than probe_timeout.
+ */
+#include "queue/pass.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "fleet/ssh_site.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_MS 3000
+#define WAIT_DOWN_MS 1500
+#define WAIT_ALIVE_MS 8000
+#define FLUSH_MS 300
+#define LOCAL_HOST "localhost"
+
+/* ---- whom to ask ---- */
+
+static const struct store_node *row_named(const struct pass *p, const char *name)
+{
+	for (size_t i = 0; i < p->rows.n; i++)
+		if (!strcmp(p->rows.v[i].name, name))
+			return &p->rows.v[i];
+	return NULL;
+}
+
+struct pass_node *pass_node_named(const struct pass *p, const char *name)
+{
+	for (size_t i = 0; name && i < p->n_nodes; i++)
+		if (!strcmp(p->nodes[i].name, name))
+			return &p->nodes[i];
+	return NULL;
+}
+
+static bool has_work(const struct pass *p, const char *name)
+{
+	for (size_t i = 0; i < p->live.n; i++)
+		if (p->live.v[i].bind.node && !strcmp(p->live.v[i].bind.node, name))
+			return true;
+	for (size_t i = 0; i < p->reaps.n; i++)
+		if (p->reaps.v[i].bind.node && !strcmp(p->reaps.v[i].bind.node, name))
+			return true;
+	return false;
+}
+
+static void add_node(struct pass *p, const char *name, const struct queue_node *config)
+{
+	struct pass_node *n = &p->nodes[p->n_nodes];
+	struct err ignored;
+
+	*n = (struct pass_node){.pass = p, .index = p->n_nodes, .name = name, .config = config};
+	n->row = row_named(p, name);
+	n->claims = json_array();
+	n->acks = json_array();
+	if (n->row && n->row->inventory)
+		inventory_decode(n->row->inventory, &n->known, &ignored);
+	p->n_nodes++;
+}
+
+static void list_nodes(struct pass *p)
+{
+	const struct queue_config *c = p->config;
+
+	p->nodes = xcalloc(c->n_nodes + p->rows.n + 1, sizeof(*p->nodes));
+	for (size_t i = 0; i < c->n_nodes; i++)
+		add_node(p, c->nodes[i].name, &c->nodes[i]);
+	/* What isn't configured any more is watched until its work is over. */
+	for (size_t i = 0; i < p->rows.n; i++)
+		if (!pass_node_named(p, p->rows.v[i].name) && has_work(p, p->rows.v[i].name))
+			add_node(p, p->rows.v[i].name, NULL);
+}
+
+static bool was_down(const struct pass_node *n)
+{
+	return n->row && n->row->state && !strcmp(n->row->state, NODE_DOWN);
+}
+
+/* Nobody has answered there for long: asked less and less often (nodes.c). A clock that was set back doesn't keep it out. */
+static bool is_in_backoff(const struct pass_node *n)
+{
+	return was_down(n) && n->pass->now_ms >= n->row->probed_ms &&
+	       n->pass->now_ms < n->row->next_try_ms;
+}
+
+static bool is_wanted(const struct pass_node *n)
+{
+	if (n->row && n->row->is_ignored)
+		return false;
+	return !n->row || !is_in_backoff(n);
+}
+
+/* ---- what a link says ---- */
+
+static void fail(struct pass_node *n, const char *why)
+{
+	free(n->why);
+	n->why = xstrdup(why);
+	n->contact = CONTACT_FAILED;
+}
+
+static void on_up(void *arg, const struct link_hello *hello)
+{
+	struct pass_node *n = arg;
+
+	n->hello = *hello;
+	n->clock_offset_ms = hello->wall_ms + link_rtt_ms(n->link) / 2 - clock_wall_ms();
+	if (n->contact != CONTACT_OPENING)
+		return;
+	n->contact = CONTACT_UP;
+	exchange_begin(n);
+}
+
+static void on_down(void *arg, const char *why)
+{
+	struct pass_node *n = arg;
+	enum link_failure kind = link_failure(n->link);
+	bool is_local = n->config && !n->config->host;
+
+	n->n_downs++;
+	n->has_no_agent = kind == LINK_FAIL_AGENT;
+	/* This machine's agent may just be leaving its place to another one: once more, at once. */
+	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
+		return;
+	if (n->contact != CONTACT_FAILED)
+		fail(n, why);
+}
+
+/* ---- opening ---- */
+
+static const struct host_config *host_of(struct pass_node *n)
+{
+	if (n->config)
+		return n->config->host;
+	n->made = (struct host_config){.nickname = (char *)(uintptr_t)n->name,
+		.hostname = n->row->hostname,
+		.port = n->row->port ? (int)n->row->port : 22,
+		.username = n->row->username};
+	return &n->made;
+}
+
+static bool is_this_machine(const struct pass_node *n)
+{
+	if (n->config)
+		return !n->config->host;
+	return !n->row->hostname || (!strcmp(n->row->hostname, LOCAL_HOST) && !n->row->port);
+}
+
+static void open_one(struct pass *p, struct pass_node *n)
+{
+	const struct link_who who = {.who = "queue", .queue = store_queue(p->store),
+		.incarnation = (uint64_t)p->lease.incarnation, .epoch = (uint64_t)p->lease.epoch};
+	const struct link_owner owner = {
+		.arg = n, .up = on_up, .message = exchange_message, .down = on_down};
+	struct link_ssh_options ssh = {.home = p->options->home, .site = p->site};
+	struct err e = {0};
+
+	n->contact = CONTACT_OPENING;
+	if (is_this_machine(n)) {
+		n->link = link_new_local(p->base, &who, &owner);
+		return;
+	}
+	if (!p->site && !p->no_site.text[0] &&
+		ssh_site_new(p->base, p->options->home, false, &p->site, &p->no_site) < 0)
+		p->site = NULL;
+	if (!p->site) {
+		fail(n, p->no_site.text);
+		return;
+	}
+	ssh.site = p->site;
+	n->link = link_new_ssh(p->base, host_of(n), &ssh, &who, &owner, &e);
+	if (!n->link)
+		fail(n, e.text);
+}
+
+int links_open(struct pass *p, struct err *e)
+{
+	(void)e;
+	list_nodes(p);
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (is_wanted(&p->nodes[i]))
+			open_one(p, &p->nodes[i]);
+	p->answered_ms = clock_boot_ms();
+	return 0;
+}
+
+/* ---- waiting ---- */
+
+static bool has_spoken(const struct pass_node *n)
+{
+	struct link_ssh_steps steps;
+
+	if (n->contact == CONTACT_UP)
+		return true;
+	if (!n->link || is_this_machine(n))
+		return false;
+	link_ssh_steps(n->link, &steps);
+	return steps.connected_at_ms >= 0;
+}
+
+static int64_t deadline_of(const struct pass_node *n)
+{
+	const struct pass *p = n->pass;
+	int64_t wait = has_spoken(n) ? WAIT_ALIVE_MS : was_down(n) ? WAIT_DOWN_MS : WAIT_MS;
+	int64_t at = p->answered_ms + wait,
+		last = p->begun_ms + p->config->settings.probe_timeout_ms;
+
+	return at < last ? at : last;
+}
+
+static bool is_waited_for(const struct pass_node *n)
+{
+	return (n->contact == CONTACT_OPENING || n->contact == CONTACT_UP) &&
+	       clock_boot_ms() < deadline_of(n);
+}
+
+static bool is_anyone_waited_for(const struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (is_waited_for(&p->nodes[i]))
+			return true;
+	return false;
+}
+
+/* Two links to one agent would only push each other out: the answers so far say enough. */
+static bool has_twin(const struct pass *p, const struct pass_node *n)
+{
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (&p->nodes[i] != n && p->nodes[i].hello.root_id[0] &&
+			!strcmp(p->nodes[i].hello.root_id, n->hello.root_id))
+			return true;
+	return false;
+}
+
+static void part_twins(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (!n->link || !n->hello.root_id[0] || !has_twin(p, n))
+			continue;
+		link_free(n->link);
+		n->link = NULL;
+		if (n->contact != CONTACT_FAILED)
+			fail(n, "it is another node's machine");
+	}
+}
+
+void links_wait(struct pass *p)
+{
+	while (!p->signal_no && is_anyone_waited_for(p)) {
+		pass_turn(p);
+		part_twins(p);
+	}
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (n->contact == CONTACT_UP)
+			fail(n, "it said hello, but didn't answer what it was asked in time");
+		else if (n->contact == CONTACT_OPENING)
+			fail(n, "it didn't answer in time");
+	}
+}
+
+bool node_answers(const struct pass_node *n)
+{
+	return n->contact == CONTACT_ANSWERED && !n->refused && n->link && link_is_up(n->link);
+}
+
+void links_flush(struct pass *p)
+{
+	int64_t until = clock_boot_ms() + FLUSH_MS;
+	bool again = true;
+
+	while (again && clock_boot_ms() < until) {
+		again = false;
+		for (size_t i = 0; i < p->n_nodes; i++)
+			again |= p->nodes[i].link && link_unsent(p->nodes[i].link);
+		if (again)
+			pass_turn(p);
+	}
+}
+
+void links_close(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		link_free(n->link);
+		free(n->why);
+		free(n->refused);
+		json_decref(n->claims);
+		json_decref(n->acks);
+		sample_done(&n->sample);
+		inventory_done(&n->known);
+		inventory_done(&n->inventory);
+	}
+	free(p->nodes);
+	p->nodes = NULL;
+	p->n_nodes = 0;
+	ssh_site_free(p->site);
+	p->site = NULL;
+}

@@ -1,0 +1,52 @@
+/*
+ * Prerequisites of jobs that wait. One that ended badly holds what needs it, and only that: nothing is ever failed in a row
+ * unless a job asked for it. A hold goes by itself when its cause does (the prerequisite was requeued, or dropped).
+ */
+#include "queue/needs.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define REASON_START "needs job "
+
+bool needs_is_ours(const char *held_reason)
+{
+	return held_reason && !strncmp(held_reason, REASON_START, strlen(REASON_START));
+}
+
+static bool is_dead(const struct store_unmet_row *r)
+{
+	return r->state == JOB_STATE_NONE || (!r->any && job_state_is_terminal(r->state));
+}
+
+static void put_why(const struct store_unmet_row *r, struct buf *why)
+{
+	buf_printf(why, REASON_START "%" PRId64 ", which ", r->needs);
+	if (r->state == JOB_STATE_NONE)
+		buf_puts(why, "isn't there any more");
+	else
+		buf_printf(why, "ended as %s", job_state_name(r->state));
+}
+
+enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n, enum on_dependency policy,
+	const char *held_reason, struct buf *why)
+{
+	const struct store_unmet_row *dead = NULL;
+	bool waits = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!is_dead(&rows[i]))
+			waits = true;
+		else if (!dead)
+			dead = &rows[i];
+	}
+	if (held_reason && !needs_is_ours(held_reason))
+		return NEEDS_WAIT;
+	if (dead && policy != ON_DEPENDENCY_RUN) {
+		put_why(dead, why);
+		return policy == ON_DEPENDENCY_FAIL ? NEEDS_FAIL : NEEDS_HOLD;
+	}
+	if (held_reason)
+		return NEEDS_UNHOLD;
+	return waits ? NEEDS_WAIT : NEEDS_MET;
+}
