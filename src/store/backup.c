@@ -147,17 +147,32 @@ static int check_copy(sqlite3 *db, const char *to, struct err *e)
 	return r;
 }
 
-static int free_lease(sqlite3 *db, const char *to, int64_t now_ms, struct err *e)
+static int set_fact(sqlite3 *db, const char *key, const char *value)
 {
-	char sql[256];
+	sqlite3_stmt *st = NULL;
+	int rc = sqlite3_prepare_v2(db,
+		"INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+		-1, &st, NULL);
+
+	if (rc != SQLITE_OK)
+		return rc;
+	sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+	sqlite3_bind_text(st, 2, value, -1, SQLITE_STATIC);
+	rc = sqlite3_step(st);
+	sqlite3_finalize(st);
+	return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+static int set_facts(sqlite3 *db, const char *to, const struct backup_facts *f, struct err *e)
+{
+	char text[32];
 	int rc = sqlite3_exec(db, "UPDATE lease SET owner = NULL", NULL, NULL, NULL);
 
-	snprintf(sql, sizeof(sql),
-		"INSERT INTO meta (key, value) VALUES ('" STORE_LAST_BACKUP "', '%" PRId64
-		"') ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-		now_ms);
-	if (rc == SQLITE_OK && now_ms)
-		rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+	snprintf(text, sizeof(text), "%" PRId64, f->now_ms);
+	if (rc == SQLITE_OK && f->now_ms)
+		rc = set_fact(db, STORE_LAST_BACKUP, text);
+	if (rc == SQLITE_OK && f->machine_key)
+		rc = set_fact(db, "machine_key", f->machine_key);
 	return rc == SQLITE_OK ? 0 : copy_error(db, rc, to, e);
 }
 
@@ -170,7 +185,8 @@ static int make_durable(const char *to, struct err *e)
 	return 0;
 }
 
-int backup_copy(struct store *s, sqlite3 *src, const char *to, int64_t now_ms, struct err *e)
+int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
+	struct err *e)
 {
 	sqlite3 *db;
 	int r = connect_copy(to, &db, e);
@@ -187,7 +203,7 @@ int backup_copy(struct store *s, sqlite3 *src, const char *to, int64_t now_ms, s
 		r = connect_copy(to, &db, e);
 	if (r < 0)
 		return r;
-	r = free_lease(db, to, now_ms, e);
+	r = set_facts(db, to, f, e);
 	if (r == 0)
 		r = check_copy(db, to, e);
 	sqlite3_close(db);
@@ -196,6 +212,7 @@ int backup_copy(struct store *s, sqlite3 *src, const char *to, int64_t now_ms, s
 
 int store_copy(struct store *s, const char *to, int64_t now_ms, struct err *e)
 {
+	const struct backup_facts facts = {.now_ms = now_ms};
 	int64_t any;
 	bool mine = false;
 	int r = 0;
@@ -208,7 +225,7 @@ int store_copy(struct store *s, const char *to, int64_t now_ms, struct err *e)
 	if (r == 0)
 		r = store_incarnation(s, &any, e);
 	if (r == 0)
-		r = backup_copy(s, s->db, to, now_ms, e);
+		r = backup_copy(s, s->db, to, &facts, e);
 	db_read_end(s, mine);
 	return r;
 }

@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "proc/proc.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -88,14 +89,15 @@ static bool has_beside(const char *path, const char *end)
 }
 
 /* A backup of ours is one file; somebody's own copy of a database may have its log beside it. */
-static int copy_backup(const char *from, const char *to, struct err *e)
+static int copy_backup(const char *from, const char *to, const char *machine_key, struct err *e)
 {
+	const struct backup_facts facts = {.machine_key = machine_key};
 	bool has_log = has_beside(from, "-wal") || has_beside(from, "-journal");
 	CLEANUP_FREE char *uri = has_log ? xstrdup(from) : file_immutable_uri(from);
 	sqlite3 *src = NULL;
 	int rc = sqlite3_open_v2(uri, &src,
 		has_log ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
-	int r = rc == SQLITE_OK ? backup_copy(NULL, src, to, 0, e)
+	int r = rc == SQLITE_OK ? backup_copy(NULL, src, to, &facts, e)
 				: err_set(e, db_errno(rc), "cannot open %s: %s", from,
 					  sqlite3_errstr(rc));
 
@@ -103,7 +105,7 @@ static int copy_backup(const char *from, const char *to, struct err *e)
 	return r < 0 ? err_wrap(e, r, "%s can't be restored", from) : 0;
 }
 
-/* This machine's, of today's version, with a new incarnation; one file. */
+/* Of today's version, with a new incarnation; one file. */
 static int adopt_copy(const char *new, const struct store_options *o, struct err *e)
 {
 	struct store_options write = *o;
@@ -123,12 +125,16 @@ static int adopt_copy(const char *new, const struct store_options *o, struct err
 
 static int make_copy(const char *from, const char *new, const struct store_options *o, struct err *e)
 {
-	int fd = open(new, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r;
+	char key[65] = "";
+	int fd, r = o->machine_key ? 0 : proc_machine_key(key);
 
+	if (r < 0)
+		return err_sys(e, r, "cannot tell which machine this is");
+	fd = open(new, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_sys(e, -errno, "cannot make %s", new);
 	close(fd);
-	r = copy_backup(from, new, e);
+	r = copy_backup(from, new, o->machine_key ? o->machine_key : key, e);
 	if (r == 0)
 		r = adopt_copy(new, o, e);
 	if (r < 0)

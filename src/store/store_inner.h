@@ -162,9 +162,14 @@ void nvidb_close(struct nvidb_source *src);
 
 /*
  * backup.c: all pages of src into the empty file `to`, made one without a log, with the lease free; checked, durable. s: what
- * src belongs to, for its locks; NULL: nobody writes there. now_ms: the copy's last_backup_at; 0: as it was.
+ * src belongs to, for its locks; NULL: nobody writes there.
  */
-int backup_copy(struct store *s, sqlite3 *src, const char *to, int64_t now_ms, struct err *e);
+struct backup_facts {
+	int64_t now_ms; /* its last_backup_at; 0: as it was */
+	const char *machine_key; /* whose it is; NULL: as it was */
+};
+int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
+	struct err *e);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);
