@@ -277,11 +277,17 @@ static void send_terminal(struct forward_header *h)
 	h->no_color = no_color && *no_color;
 }
 
-/* A keeper's own command would find it already seen to. */
-static bool wants_ensure(const struct queue_remote *r, int argc, char **argv)
+/* `queue keeper`, whatever options stand between: its own command would find it already seen to. */
+static bool is_keeper(const struct command *c, int argc, char **argv)
 {
-	return r->keeper_ensure &&
-	       !(argc > 1 && !strcmp(argv[0], "queue") && !strcmp(argv[1], "keeper"));
+	for (int i = 1; i < argc && !strcmp(argv[0], "queue");) {
+		struct word w = read_word(c->options, argc - i, argv + i);
+
+		if (argv[i][0] != '-')
+			return !strcmp(argv[i], "keeper");
+		i += w.n;
+	}
+	return false;
 }
 
 /* `queue` and `queue tui` are screens, where there's one to show them on. */
@@ -315,7 +321,7 @@ static int run_there(const struct program *p, const struct command *c, int n_wor
 		return k;
 	h.submitter = queue_submitter(p);
 	h.home = r->home ? xstrdup(r->home) : NULL;
-	h.ensure = wants_ensure(r, argc, argv);
+	h.ensure = r->keeper_ensure && !is_keeper(c, argc, argv);
 	send_terminal(&h);
 	f.home = home;
 	f.is_tui = is_screen(count_leading(argc, argv), argv);

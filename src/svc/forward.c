@@ -1,6 +1,6 @@
 /*
  * This side of a forwarded command: ssh as a child whose three streams go through here. Its output is passed on once the far
- * side has shown its mark; what ssh says before that is kept for the sentence. Ctrl-C is the far command's: ssh ignores it,
+ * side has shown its mark; what ssh says before that is kept for the sentence. Ctrl-C is the far command's: ssh doesn't get it,
  * and a byte tells the other side, whose answer still comes.
  */
 #include "svc/forward.h"
@@ -104,18 +104,22 @@ static void put_by_hand(const struct queue_remote *r, struct buf *out)
 	ssh_by_hand(&h, out);
 }
 
-/* In the child. The mask before ours; Ctrl-C isn't for ssh. -1 as a stream: our own. */
+/*
+ * In the child. The mask before ours, but Ctrl-C isn't for ssh: blocked and not ignored, since a client of a shared connection
+ * takes it whatever it found. At ssh's own questions it's we who end ssh then. -1 as a stream: our own.
+ */
 static void become_ssh(char *const *argv, const int streams[3], const sigset_t *mask, int report)
 {
+	sigset_t own = *mask;
 	int code;
 
 	for (int i = 0; i < 3; i++)
 		if (streams[i] >= 0)
 			dup2(streams[i], i);
 	if (streams[0] >= 0)
-		signal(SIGINT, SIG_IGN);
+		sigaddset(&own, SIGINT);
 	signal(SIGPIPE, SIG_DFL);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	sigprocmask(SIG_SETMASK, &own, NULL);
 	execvp(argv[0], argv);
 	code = errno;
 	(void)fd_write_all(report, &code, sizeof(code));
@@ -350,6 +354,9 @@ static int outcome(struct session *s, int status)
 		return s->reader.code;
 	if (s->told)
 		return 128 + s->told;
+	/* A script of ours may have ended early, and has said why. */
+	if (s->reader.phase == FORWARD_OPEN && s->is_script && code != 255)
+		return code;
 	if (s->reader.phase == FORWARD_OPEN)
 		return s->interrupted ? 130 : lost(s);
 	return not_reached(s, code);

@@ -337,6 +337,8 @@ int forward_script(const struct queue_remote *r, const struct forward_header *h,
 	if (size > FORWARD_HEADER_MAX)
 		return err_set(e, -E2BIG, "the command is too long to be sent on");
 	buf_printf(ret, "printf '\\ngpustow:%s SCRIPT\\n'\n", nonce);
+	/* A login file may have emptied it. */
+	buf_puts(ret, "PATH=\"${PATH:-/usr/bin}:/usr/bin:/bin\"\n");
 	put_variable(ret, "GPUSTOW_QUEUE_NO_REMOTE", "1");
 	put_variable(ret, "GPUSTOW_HOME", r->home);
 	put_variable(ret, "GPUSTOW_SUBMITTER", h->submitter);
