@@ -73,8 +73,9 @@ static void insert_many(sqlite3 *db, int n)
 
 	sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
 	sqlite3_prepare_v2(db,
-		"INSERT INTO jobs (state, vram_mib, vram_source, created_ms, updated_ms, name, submitter, workdir, command)"
-		" VALUES ('pending', 8192, 'declared', ?1, ?1, 'sweep', 'someone@host:1234', '/home/someone/project',"
+		"INSERT INTO jobs (state, vram_mib, vram_source, created_ms, updated_ms, shape, name, submitter, workdir, command)"
+		" VALUES ('pending', 8192, 'declared', ?1, ?1,"
+		" 'python train.py --lr <n> --seed <n> --data <path> --epochs <n>', 'sweep', 'someone@host:1234', '/home/someone/project',"
 		" 'python train.py --lr 0.001 --seed 17 --data /data/imagenet --epochs 90')",
 		-1, &job, NULL);
 	sqlite3_prepare_v2(db,
@@ -171,44 +172,102 @@ static void measure_one(const char *dir)
 	store_close(s);
 }
 
-/* A reader of its own each time, as a command is. */
+/* A third of them over: cancelled in one transaction, each with its event. */
+static void measure_cancel(struct store *s, int n)
+{
+	enum store_cancelled c;
+	struct err e;
+	int64_t us = clock_boot_us();
+
+	must(store_begin(s, NULL, &e), &e);
+	for (int i = 1; i <= n; i++)
+		must(store_cancel(s, i, "a bench", &c, &e), &e);
+	must(store_commit(s, &e), &e);
+	printf("{\"what\": \"cancel of %d jobs in one transaction\", \"ms\": %.1f, \"at_most_ms\": %.1f}\n",
+		n, (double)(clock_boot_us() - us) / 1e3, (double)n / 10);
+}
+
+/* What a command that shows the queue asks, in one open store. */
+static void ask_status(struct store *s)
+{
+	struct store_question live = {.bound = true}, turn = {.order = STORE_BY_TURN, .limit = 100},
+			      recent = {.order = STORE_BY_END, .limit = 10};
+	const struct store_question *const questions[] = {&live, &turn, &recent};
+	struct store_alerts alerts;
+	struct store_nodes nodes;
+	struct store_cards cards;
+	struct store_counts c;
+	struct store_jobs l;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		must(store_jobs(s, questions[i], &l, &e), &e);
+		store_jobs_done(&l);
+	}
+	must(store_counts(s, &c, &e), &e);
+	must(store_nodes(s, &nodes, &e), &e);
+	store_nodes_done(&nodes);
+	must(store_cards(s, &cards, &e), &e);
+	store_cards_done(&cards);
+	must(store_alerts(s, STORE_ALERTS_OPEN, 20, &alerts, &e), &e);
+	store_alerts_done(&alerts);
+}
+
+/* A reader of its own each time, as a command is. q NULL: the whole status. */
+static double measure_question(const char *path, const struct store_question *q)
+{
+	struct store_options o = {.mode = STORE_READ};
+	int64_t us[ROUNDS];
+	struct store *s;
+	struct store_jobs l;
+	struct err e;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		us[i] = clock_boot_us();
+		must(store_open(path, &o, &s, &e), &e);
+		if (q) {
+			must(store_jobs(s, q, &l, &e), &e);
+			store_jobs_done(&l);
+		} else {
+			ask_status(s);
+		}
+		store_close(s);
+		us[i] = clock_boot_us() - us[i];
+	}
+	return median_ms(us, ROUNDS);
+}
+
 static void measure_reads(const char *dir, int jobs)
 {
 	CLEANUP_FREE char *path = xasprintf("%s/reads.db", dir);
-	struct store_options o = {.mode = STORE_READ};
-	struct store_question first = {.limit = 50}, newest = {.newest = true, .limit = 50},
-			      turn = {.order = STORE_BY_TURN, .limit = 50};
-	const struct store_question *const questions[] = {&first, &newest, &turn};
-	static const char *const names[] = {"first page", "newest page", "page by turn"};
-	int64_t page[ARRAY_LEN(questions)][ROUNDS], counts[ROUNDS];
+	static const struct {
+		const char *name;
+		struct store_question q;
+	} questions[] = {
+		{"first page", {.limit = 50}},
+		{"newest page", {.newest = true, .limit = 50}},
+		{"newest page of the active",
+			{.newest = true, .limit = 50, .states = JOB_STATES_ACTIVE}},
+		{"newest page of the cancelled",
+			{.newest = true, .limit = 50, .states = 1u << JOB_STATE_CANCELLED}},
+		{"page by turn", {.order = STORE_BY_TURN, .limit = 50}},
+		{"the last to finish", {.order = STORE_BY_END, .limit = 10}},
+	};
 	struct store *s = open_new(dir, "reads");
-	struct store_jobs l;
-	struct store_counts c;
-	struct err e;
 
 	for (int i = 0; i < jobs; i += BULK)
 		submit_many(s, jobs - i < BULK ? jobs - i : BULK);
-	store_close(s);
-	for (int i = 0; i < ROUNDS; i++) {
-		for (size_t k = 0; k < ARRAY_LEN(questions); k++) {
-			page[k][i] = clock_boot_us();
-			must(store_open(path, &o, &s, &e), &e);
-			must(store_jobs(s, questions[k], &l, &e), &e);
-			store_jobs_done(&l);
-			store_close(s);
-			page[k][i] = clock_boot_us() - page[k][i];
-		}
-		counts[i] = clock_boot_us();
-		must(store_open(path, &o, &s, &e), &e);
-		must(store_counts(s, &c, &e), &e);
-		store_close(s);
-		counts[i] = clock_boot_us() - counts[i];
+	for (int round = 0; round < 2; round++) {
+		for (size_t k = 0; k < ARRAY_LEN(questions); k++)
+			printf("{\"what\": \"open and %s, %d jobs%s\", \"ms\": %.2f, \"at_most_ms\": 15}\n",
+				questions[k].name, jobs, round ? ", a part over" : "",
+				measure_question(path, &questions[k].q));
+		printf("{\"what\": \"open and all of a status, %d jobs%s\", \"ms\": %.2f, \"at_most_ms\": 100}\n",
+			jobs, round ? ", a part over" : "", measure_question(path, NULL));
+		if (!round)
+			measure_cancel(s, jobs / 10);
 	}
-	for (size_t k = 0; k < ARRAY_LEN(questions); k++)
-		printf("{\"what\": \"open and %s, %d jobs\", \"ms\": %.2f, \"at_most_ms\": 15}\n",
-			names[k], jobs, median_ms(page[k], ROUNDS));
-	printf("{\"what\": \"open and counts by state, %d jobs\", \"ms\": %.2f, \"at_most_ms\": 100}\n",
-		jobs, median_ms(counts, ROUNDS));
+	store_close(s);
 }
 
 int main(int argc, char **argv)

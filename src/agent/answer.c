@@ -3,6 +3,7 @@
 
 #include "agent/facts_of_end.h"
 #include "agent/server.h"
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -10,6 +11,7 @@
 #include "proc/proc.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 json_t *message_of(const char *op, const struct attempt_name *n)
@@ -186,6 +188,7 @@ void event_push(struct agent *a, struct attempt *at)
 {
 	struct client *c;
 	json_t *msg;
+	bool had_lost;
 
 	if (at->told >= at->rec.state)
 		return;
@@ -196,19 +199,37 @@ void event_push(struct agent *a, struct attempt *at)
 		return;
 	if (at->rec.state == ATTEMPT_ENDED)
 		fault_point("agent.before-ended-report");
-	client_push(c, msg);
+	had_lost = c->has_lost_events;
+	if (!client_push(c, msg) && (!had_lost || at->serial <= c->lost_after))
+		c->lost_after = at->serial - 1;
 }
 
+static int by_serial(const void *x, const void *y)
+{
+	const struct attempt *a = *(struct attempt *const *)x, *b = *(struct attempt *const *)y;
+
+	return (a->serial > b->serial) - (a->serial < b->serial);
+}
+
+/* In the order of their serials, so that one round goes on where the last one found no room. */
 void event_push_all(struct agent *a, struct client *c)
 {
-	c->has_lost_events = false;
-	for (size_t i = 0; i < a->attempts.n; i++) {
-		json_t *msg = strcmp(a->attempts.items[i]->name.queue, c->queue)
-				      ? NULL
-				      : state_message(a->attempts.items[i]);
+	CLEANUP_FREE struct attempt **lost = xcalloc(a->attempts.n + 1, sizeof(*lost));
+	size_t n = 0;
 
-		if (msg)
-			client_push(c, msg);
+	c->has_lost_events = false;
+	for (size_t i = 0; i < a->attempts.n; i++)
+		if (a->attempts.items[i]->serial > c->lost_after &&
+			!strcmp(a->attempts.items[i]->name.queue, c->queue))
+			lost[n++] = a->attempts.items[i];
+	qsort(lost, n, sizeof(struct attempt *), by_serial);
+	for (size_t i = 0; i < n; i++) {
+		json_t *msg = state_message(lost[i]);
+
+		if (!msg || client_push(c, msg))
+			continue;
+		c->lost_after = lost[i]->serial - 1;
+		return;
 	}
 }
 

@@ -68,6 +68,7 @@ struct attempt *attempts_add(struct attempts *t, const struct claim_spec *s)
 {
 	struct attempt *a = xcalloc(1, sizeof(*a));
 
+	a->serial = ++t->last_serial;
 	a->name = s->name;
 	memcpy(a->token, s->token, sizeof(a->token));
 	memcpy(a->boot_id, s->boot_id, sizeof(a->boot_id));

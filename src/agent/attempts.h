@@ -29,6 +29,7 @@ struct attempt_card {
 };
 
 struct attempt {
+	uint64_t serial; /* in the order in which they came into the table, from 1 */
 	struct attempt_name name;
 	char token[ID_LEN];
 	char boot_id[40]; /* boot of the claim */
@@ -70,6 +71,7 @@ struct attempts {
 	uint64_t pid_ns;
 	struct attempt **items; /* owned, in no order */
 	size_t n, cap;
+	uint64_t last_serial;
 	attempts_changed_fn *changed;
 	void *arg;
 };

@@ -22,14 +22,15 @@
 #define CLAIM_PATH_LEN (ATTEMPT_NAME_LEN + 8)
 #define STAGE_PATH_LEN (ID_LEN + 16)
 /* Claims kept for the next ones: a file that is written over in place costs a tenth of a new one and its removal. */
-#define SPARES_MAX 64
+#define SPARES_MAX 128
 #define SPARE_SPEC_MAX 65536
 #define STAGE_TRIES 2000 /* of a millisecond each */
 
+/* One claim on its way: the files stay open from the writing to the sync. */
 struct stage {
-	char path[STAGE_PATH_LEN]; /* below the root */
-	int fd, lock_fd;
-	bool was_spare;
+	char path[STAGE_PATH_LEN]; /* below the root; "": there's none (any more) */
+	int fd, lock_fd, state_fd, spec_fd;
+	bool was_spare, is_born, is_durable;
 };
 
 static void claim_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
@@ -45,6 +46,20 @@ int claim_open(const struct root *r, const struct attempt_name *n)
 	claim_path(n, path);
 	int fd = openat(r->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+static bool is_same_file(int fd, int dirfd, const char *path)
+{
+	struct sys_stat a, b;
+	return sys_fstat(fd, &a) == 0 && sys_stat_at(dirfd, path, AT_SYMLINK_NOFOLLOW, &b) == 0 &&
+	       a.dev == b.dev && a.ino == b.ino;
+}
+
+bool claim_is_at(const struct root *r, const struct attempt_name *n, int claim_fd)
+{
+	char path[CLAIM_PATH_LEN];
+	claim_path(n, path);
+	return is_same_file(claim_fd, r->fd, path);
 }
 
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e)
@@ -92,20 +107,19 @@ static int find_existing(
 	return 1;
 }
 
-static bool is_same_file(int fd, int dirfd, const char *path)
+static void close_one(int *fd)
 {
-	struct sys_stat a, b;
-	return sys_fstat(fd, &a) == 0 && sys_stat_at(dirfd, path, AT_SYMLINK_NOFOLLOW, &b) == 0 &&
-	       a.dev == b.dev && a.ino == b.ino;
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
 }
 
-static void stage_done(struct stage *g)
+static void stage_close(struct stage *g)
 {
-	if (g->lock_fd >= 0)
-		close(g->lock_fd);
-	if (g->fd >= 0)
-		close(g->fd);
-	g->fd = g->lock_fd = -1;
+	close_one(&g->state_fd);
+	close_one(&g->spec_fd);
+	close_one(&g->lock_fd);
+	close_one(&g->fd);
 }
 
 /* One try: -EAGAIN when another one is at it, or has just turned it into a claim. */
@@ -166,21 +180,25 @@ static int stage_write(struct stage *g, const struct claim_spec *s, const char *
 {
 	struct claim_record rec = {.state = ATTEMPT_CLAIMED, .seq = 1, .pid_ns = proc_pid_ns()};
 	uint8_t state[CLAIM_STATE_SIZE] = {0};
-	CLEANUP_CLOSE int state_fd = -1;
-	CLEANUP_CLOSE int spec_fd = -1;
 	memcpy(rec.boot_id, s->boot_id, sizeof(rec.boot_id));
 	claim_slot_encode(&rec, state + CLAIM_SLOT_SIZE); /* sequence 1: the odd slot */
 
 	int r = fault_point("claim.before-sync");
 	if (!r)
-		r = write_file(g->fd, "state", state, sizeof(state), &state_fd);
+		r = write_file(g->fd, "state", state, sizeof(state), &g->state_fd);
 	if (!r)
-		r = write_file(g->fd, "spec", spec, n, &spec_fd);
-	if (!r && (fdatasync(state_fd) < 0 || fdatasync(spec_fd) < 0))
-		r = -errno;
+		r = write_file(g->fd, "spec", spec, n, &g->spec_fd);
+	return r;
+}
+
+static int stage_sync(struct stage *g)
+{
+	int r = fdatasync(g->state_fd) < 0 || fdatasync(g->spec_fd) < 0 ? -errno : 0;
 	/* A spare's names are durable already. */
 	if (!r && !g->was_spare && fsync(g->fd) < 0)
 		r = -errno;
+	close_one(&g->state_fd);
+	close_one(&g->spec_fd);
 	return r;
 }
 
@@ -252,13 +270,18 @@ static void take_spare(struct root *r, struct stage *g)
 		r->n_spares--;
 }
 
+static void parent_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
+{
+	snprintf(ret, CLAIM_PATH_LEN, "claims/%s", n->queue);
+}
+
 /* The stage becomes the claim: 1 when it has, 0 and *ret when another one was there, negative when nothing is there. */
 static int stage_rename(struct root *r, struct stage *g, const struct claim_spec *s,
 	enum claim_made *ret, struct err *e)
 {
 	char to[CLAIM_PATH_LEN], parent[CLAIM_PATH_LEN];
 	claim_path(&s->name, to);
-	snprintf(parent, sizeof(parent), "claims/%s", s->name.queue);
+	parent_path(&s->name, parent);
 
 	int code = fault_point("claim.between-sync-and-rename");
 	if (!code && renameat(r->fd, g->path, r->fd, to) < 0)
@@ -275,13 +298,7 @@ static int stage_rename(struct root *r, struct stage *g, const struct claim_spec
 			return 0;
 		return found < 0 ? found : err_sys(e, code, "cannot put a claim into %s", r->path);
 	}
-	code = fault_point("claim.after-rename");
-	if (!code)
-		code = fd_sync_dir_at(r->fd, parent);
-	if (code < 0 && is_same_file(g->fd, r->fd, to)) {
-		remove_claim_at(r, to, s->token);
-		return err_sys(e, code, "cannot make a claim durable in %s", r->path);
-	}
+	g->path[0] = '\0';
 	return 1;
 }
 
@@ -316,7 +333,7 @@ static int stage_open(struct root *r, struct stage *g, const struct claim_spec *
 		int code = stage_try(r, g);
 		if (!code)
 			return 1;
-		stage_done(g);
+		stage_close(g);
 		if (code != -EAGAIN)
 			return err_sys(e, code, "cannot make %s/%s", r->path, g->path);
 		int found = find_existing(r, s, ret, e);
@@ -327,33 +344,136 @@ static int stage_open(struct root *r, struct stage *g, const struct claim_spec *
 	return err_set(e, -EBUSY, "another process keeps %s/%s locked", r->path, g->path);
 }
 
-int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e)
+/* ---- a batch ---- */
+
+/* What has failed, or was there before, leaves the batch; nothing of its stage stays. */
+static void leave(struct root *r, struct stage *g, struct claim_order *o, int code)
+{
+	o->code = code;
+	g->is_born = false;
+	if (g->path[0])
+		fd_remove_tree_at(r->fd, g->path);
+	g->path[0] = '\0';
+	stage_close(g);
+}
+
+static void prepare(struct root *r, struct claim_order *o, struct stage *g)
 {
 	CLEANUP_FREE char *text = NULL;
-	enum claim_made made = CLAIM_MADE;
-	int code = check_spec(s, &text, e);
-	if (code < 0)
-		return code;
-	code = find_existing(r, s, &made, e);
+	*g = (struct stage){.fd = -1, .lock_fd = -1, .state_fd = -1, .spec_fd = -1};
+	o->made = CLAIM_MADE;
+	o->code = check_spec(o->spec, &text, &o->err);
+	if (o->code < 0)
+		return;
+	int code = find_existing(r, o->spec, &o->made, &o->err);
 	if (code) {
-		if (code > 0)
-			*ret = made;
-		return code < 0 ? code : 0;
+		o->code = code < 0 ? code : 0;
+		return;
 	}
-	CLEANUP(stage_done) struct stage g = {.fd = -1, .lock_fd = -1};
-	code = stage_open(r, &g, s, &made, e);
-	if (code > 0 && text) {
-		code = stage_write(&g, s, text, strlen(text));
-		if (code < 0)
-			err_sys(e, code, "cannot write a claim into %s", r->path);
-		else
-			code = stage_rename(r, &g, s, &made, e);
-		if (code <= 0)
-			fd_remove_tree_at(r->fd, g.path);
+	code = stage_open(r, g, o->spec, &o->made, &o->err);
+	if (code <= 0) {
+		/* Whatever lies at the stage's name is somebody else's. */
+		g->path[0] = '\0';
+		o->code = code;
+		return;
 	}
-	if (code >= 0)
-		*ret = made;
-	return code < 0 ? code : 0;
+	code = stage_write(g, o->spec, text, strlen(text));
+	if (code < 0)
+		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
+}
+
+static void sync_one(struct root *r, struct claim_order *o, struct stage *g)
+{
+	int code = stage_sync(g);
+	if (code < 0)
+		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
+}
+
+static void bear(struct root *r, struct claim_order *o, struct stage *g)
+{
+	int code = stage_rename(r, g, o->spec, &o->made, &o->err);
+	g->is_born = code > 0;
+	if (code <= 0)
+		leave(r, g, o, code);
+}
+
+/* One sync for all that were born below the same parent as the i-th. A name that may not last takes its claim with it. */
+static void sync_parent(struct root *r, struct claim_order *o, struct stage *g, size_t i, size_t n)
+{
+	char parent[CLAIM_PATH_LEN], path[CLAIM_PATH_LEN];
+	parent_path(&o[i].spec->name, parent);
+	int code = fault_point("claim.after-rename");
+	if (!code)
+		code = fd_sync_dir_at(r->fd, parent);
+	for (size_t k = i; k < n; k++) {
+		if (!g[k].is_born || strcmp(o[k].spec->name.queue, o[i].spec->name.queue) != 0)
+			continue;
+		g[k].is_durable = true;
+		if (!code)
+			continue;
+		claim_path(&o[k].spec->name, path);
+		if (is_same_file(g[k].fd, r->fd, path))
+			remove_claim_at(r, path, o[k].spec->token);
+		leave(r, &g[k], &o[k],
+			err_sys(&o[k].err, code, "cannot make a claim durable in %s", r->path));
+	}
+}
+
+/*
+ * Each step is done for all before the next one begins. Where the file system puts every change of one moment into one
+ * transaction, the first sync of many carries what the others ask for.
+ */
+static void make_some(struct root *r, struct claim_order *o, size_t n)
+{
+	struct stage g[CLAIM_TOGETHER_MAX];
+	for (size_t i = 0; i < n; i++)
+		prepare(r, &o[i], &g[i]);
+	for (size_t i = 0; i < n; i++) {
+		if (g[i].path[0])
+			sync_one(r, &o[i], &g[i]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (g[i].path[0])
+			bear(r, &o[i], &g[i]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (g[i].is_born && !g[i].is_durable)
+			sync_parent(r, o, g, i, n);
+	}
+	for (size_t i = 0; i < n; i++)
+		stage_close(&g[i]);
+}
+
+static bool has_token(const struct claim_order *o, size_t n, const char *token)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(o[i].spec->token, token) == 0)
+			return true;
+	}
+	return false;
+}
+
+void claim_make_all(struct root *r, struct claim_order *o, size_t n)
+{
+	for (size_t at = 0, next = 0; at < n; at = next) {
+		/* A stage's lock doesn't keep its own process out: two with one token are made one after the other. */
+		do
+			next++;
+		while (next < n && next - at < CLAIM_TOGETHER_MAX &&
+			!has_token(o + at, next - at, o[next].spec->token));
+		make_some(r, o + at, next - at);
+	}
+}
+
+int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e)
+{
+	struct claim_order o = {.spec = s};
+	claim_make_all(r, &o, 1);
+	if (o.code < 0 && e)
+		*e = o.err;
+	if (o.code >= 0)
+		*ret = o.made;
+	return o.code;
 }
 
 int claim_lock(int claim_fd)

@@ -4,7 +4,8 @@
  * Invariants
  * 1. A claim is born whole: staged in new/<token>/, synced, renamed to its name. Rename onto a claim that's there fails,
  *    so one contender wins.
- * 2. The right to start is the fcntl lock on `lock`. Whoever judges or starts a claim holds it.
+ * 2. The right to start is the fcntl lock on `lock` of the directory that bears the claim's name. Whoever judges or starts a
+ *    claim holds it.
  * 3. `state` has two 512-byte slots, each with sequence number and CRC, allocated when staged and written in turn: the
  *    newest valid one counts. An end can be written on a full disk.
  * 4. An end is synced before anyone hears of it; a start isn't (a reboot ends the process anyway).
@@ -106,9 +107,28 @@ enum claim_made { CLAIM_MADE, CLAIM_SAME_TOKEN, CLAIM_OTHER_TOKEN };
  * Negative: no claim was made, and nothing of it is left. The retired lines are asked through r->retired (retired_load).
  */
 int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret, struct err *e);
+/*
+ * The same for several: each is written, then each synced, then each renamed, and one sync makes the names below one queue
+ * durable. So when it returns, all that were made are durable, and until then nobody may be forked for one of them or
+ * told of it. Each order has its own outcome; one that fails takes no other with it, but for a parent that can't be synced.
+ */
+struct claim_order {
+	const struct claim_spec *spec; /* borrowed */
+	int code; /* 0: `made` says what came of it; negative: no claim was made, as err says */
+	enum claim_made made;
+	struct err err;
+};
+#define CLAIM_TOGETHER_MAX \
+	32 /* at once; more are made in portions, for each holds descriptors open */
+void claim_make_all(struct root *r, struct claim_order *orders, size_t n);
 
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
+/*
+ * Does the opened directory still bear that name? A retired claim's directory may have become another one's (claim_recycle),
+ * so who opened it before he had the lock asks this under the lock.
+ */
+bool claim_is_at(const struct root *r, const struct attempt_name *n, int claim_fd);
 int claim_read_spec(int claim_fd, struct claim_spec *ret, struct err *e);
 /* -EBADMSG: no slot is whole, so nobody knows how far it came; -ENOENT: as much, the file is gone. */
 int claim_read_record(int claim_fd, struct claim_record *ret, struct err *e);
@@ -171,7 +191,7 @@ ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
  */
 int claim_each(struct root *r, int (*fn)(void *arg, const struct attempt_name *n, int claim_fd),
 	void *arg);
-/* Removes what was staged and never claimed, older than an hour. */
+/* Removes what was staged and never claimed, older than an hour, and spares that aren't this root's own (r->n_spares). */
 void claim_sweep_stage(struct root *r, int64_t now_wall_ms);
 
 json_t *attempt_end_encode(const struct attempt_end *end);

@@ -4,6 +4,7 @@
 #include "agent/claim.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/sys.h"
 
 #include <fcntl.h>
@@ -50,6 +51,7 @@ static int each_of_queue(struct root *r, DIR *claims, const char *queue,
 	int (*fn)(void *arg, const struct attempt_name *n, int claim_fd), void *arg)
 {
 	CLEANUP_CLOSEDIR DIR *d = open_dir_at(dirfd(claims), queue);
+	bool is_synced = false;
 	if (!d)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
 	for (;;) {
@@ -62,6 +64,10 @@ static int each_of_queue(struct root *r, DIR *claims, const char *queue,
 		snprintf(text, sizeof(text), "%s/%s", queue, entry->d_name);
 		if (attempt_name_parse(text, &n) < 0)
 			continue;
+		/* Who renamed it may have died before he could make the name durable; from now on it's believed, and started. */
+		if (!is_synced && fsync(dirfd(d)) < 0)
+			return -errno;
+		is_synced = true;
 		int code = visit(r, &n, fn, arg);
 		if (code)
 			return code;
@@ -87,6 +93,14 @@ int claim_each(
 	}
 }
 
+/* One of those that the next claims are made of; an earlier agent's are only in the way. */
+static bool is_spare(const struct root *r, const char *name)
+{
+	int64_t i;
+	return strncmp(name, "spare-", 6) == 0 && parse_int64(name + 6, &i) == 0 && i >= 0 &&
+	       i < r->n_spares;
+}
+
 void claim_sweep_stage(struct root *r, int64_t now_wall_ms)
 {
 	CLEANUP_CLOSEDIR DIR *d = open_dir_at(r->fd, "new");
@@ -97,6 +111,8 @@ void claim_sweep_stage(struct root *r, int64_t now_wall_ms)
 			sys_stat_at(dirfd(d), entry->d_name, AT_SYMLINK_NOFOLLOW, &st) < 0)
 			continue;
 		bool is_old = st.mtime_ns / 1000000 < now_wall_ms - STAGE_AGE_MS;
+		if (is_spare(r, entry->d_name))
+			continue;
 		if (is_old || strncmp(entry->d_name, "gone-", 5) == 0 ||
 			strncmp(entry->d_name, "spare-", 6) == 0)
 			fd_remove_tree_at(dirfd(d), entry->d_name);

@@ -63,8 +63,8 @@ json_t *claim_spec_encode(const struct claim_spec *s)
 {
 	const struct claim_policy *p = &s->policy;
 	json_t *o = json_pack("{s:i, s:s, s:I, s:I, s:s, s:s, s:o,"
-			 " s:{s:I, s:I, s:f, s:b, s:b, s:I},"
-			 " s:o, s:o, s:s, s:s, s:I, s:I, s:I}",
+			      " s:{s:I, s:I, s:f, s:b, s:b, s:I},"
+			      " s:o, s:o, s:s, s:s, s:I, s:I, s:I}",
 		"version", 1, "queue", s->name.queue, "job", (json_int_t)s->name.job, "attempt",
 		(json_int_t)s->name.attempt, "token", s->token, "boot_id", s->boot_id, "cards",
 		encode_cards(s), "policy", "margin_mib", (json_int_t)p->margin_mib,

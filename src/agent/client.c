@@ -96,6 +96,14 @@ static void take_sample(struct client *c)
 	buf_clear(&c->sample);
 }
 
+static void become_deaf(struct client *c)
+{
+	c->is_deaf = true;
+	buf_clear(&c->out);
+	c->out_at = 0;
+	buf_clear(&c->sample);
+}
+
 bool client_write(struct client *c)
 {
 	take_sample(c);
@@ -105,8 +113,12 @@ bool client_write(struct client *c)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return errno == EAGAIN;
+		if (n < 0 && errno == EAGAIN)
+			return true;
+		if (n < 0) {
+			become_deaf(c);
+			return false;
+		}
 		c->out_at += (size_t)n;
 		if (!unread(c)) {
 			buf_clear(&c->out);
@@ -130,7 +142,7 @@ static void put(struct client *c, json_t *msg)
 	struct err e = {0};
 
 	drop_written(c);
-	if (!c->is_dead && wire_put_json(&c->out, msg, &e))
+	if (!c->is_dead && !c->is_deaf && wire_put_json(&c->out, msg, &e))
 		client_error(c, e.text);
 }
 
@@ -140,19 +152,23 @@ void client_send(struct client *c, json_t *msg)
 	json_decref(msg);
 }
 
-void client_push(struct client *c, json_t *msg)
+bool client_push(struct client *c, json_t *msg)
 {
-	if (unread(c) >= CLIENT_UNREAD_MAX)
-		c->has_lost_events = true;
-	else
+	bool has_room = unread(c) < CLIENT_UNREAD_MAX;
+
+	if (has_room)
 		put(c, msg);
+	else
+		c->has_lost_events = true;
 	json_decref(msg);
+	return has_room;
 }
 
 void client_put_sample(struct client *c, const struct buf *frame)
 {
 	buf_clear(&c->sample);
-	buf_put(&c->sample, frame->data, frame->len);
+	if (!c->is_deaf)
+		buf_put(&c->sample, frame->data, frame->len);
 }
 
 bool client_takes_bulk(const struct client *c)
@@ -163,7 +179,8 @@ bool client_takes_bulk(const struct client *c)
 void client_send_bulk(struct client *c, uint64_t stream, const char *bytes, size_t n)
 {
 	drop_written(c);
-	wire_put_bulk(&c->out, stream, bytes, n, NULL);
+	if (!c->is_deaf)
+		wire_put_bulk(&c->out, stream, bytes, n, NULL);
 }
 
 static json_t *error_message(const char *text)

@@ -38,6 +38,7 @@ struct client {
 	bool has_hello;
 	bool is_closing; /* what's written goes out, nothing more is read */
 	bool has_left; /* the peer has closed, and a command of it still waits */
+	bool is_deaf; /* writing to it failed: what's said to it is dropped, what it said is still read */
 	bool is_dead; /* to be freed at the end of the turn */
 	char who[80];
 	char queue[ID_LEN]; /* "" for one that only watches */
@@ -50,6 +51,7 @@ struct client {
 	size_t out_at; /* written so far */
 	struct buf sample; /* a whole frame that goes out when `out` is empty */
 	bool has_lost_events; /* told anew when it reads again */
+	uint64_t lost_after; /* of all attempts with a serial above this one */
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
@@ -72,13 +74,13 @@ bool client_read(struct client *c, int64_t now_ms);
 /* Reading goes on only while there's room on both sides. */
 bool client_wants_read(const struct client *c);
 bool client_wants_write(const struct client *c);
-/* Writes what goes. False when the peer has gone. */
+/* Writes what goes. False when the peer hears nothing any more; what it said before it left may still have to be read. */
 bool client_write(struct client *c);
 
 /* An answer: takes the reference. */
 void client_send(struct client *c, json_t *msg);
-/* A hint: dropped when too much is unread, and then has_lost_events. Takes the reference. */
-void client_push(struct client *c, json_t *msg);
+/* A hint: dropped (false) when too much is unread, and then has_lost_events. Takes the reference. */
+bool client_push(struct client *c, json_t *msg);
 /* A sample's whole frame: replaces one that hasn't begun to go out. */
 void client_put_sample(struct client *c, const struct buf *frame);
 /* A piece of a stream, at most WIRE_BULK_MAX bytes; only while client_takes_bulk. */

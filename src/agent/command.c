@@ -8,6 +8,7 @@
 #include "agent/answer.h"
 #include "agent/files.h"
 #include "agent/job_dir.h"
+#include "agent/job_remove.h"
 #include "agent/release.h"
 #include "agent/server.h"
 #include "base/alloc.h"
@@ -21,7 +22,8 @@
 
 #define JOBS_MAX 10000
 #define OBSERVED_STEP 1000 /* claims in one message */
-#define OBSERVED_BYTES (WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
+#define OBSERVED_BYTES \
+	(WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
 enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_STREAM = 8 };
 
@@ -314,8 +316,8 @@ static json_t *observed_message(const struct agent *a, const json_t *msg)
 }
 
 /* Sends what is there once it's many; all but the last message say that more follow. */
-static void observed_add(
-	const struct agent *a, struct client *c, const json_t *msg, json_t **out, size_t *size, json_t *claim)
+static void observed_add(const struct agent *a, struct client *c, const json_t *msg, json_t **out,
+	size_t *size, json_t *claim)
 {
 	json_t *claims = json_object_get(*out, "claims");
 	size_t bytes = json_dumpb(claim, NULL, 0, JSON_COMPACT);
@@ -395,67 +397,24 @@ static int on_stop(struct agent *a, struct client *c, const json_t *msg, struct 
 static int on_ack(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	const json_t *jobs = json_object_get(msg, "jobs");
-	struct attempt_name n;
+	struct attempt_name name;
+	size_t n = 0;
 
 	if (!json_is_array(jobs))
 		return err_set(e, -EINVAL, "the message's \"jobs\" must be a list");
 	for (size_t i = 0; i < json_array_size(jobs); i++) {
-		struct attempt *at = pair_of(c, json_array_get(jobs, i), &n)
+		struct attempt *at = pair_of(c, json_array_get(jobs, i), &name)
 					     ? NULL
-					     : attempts_find(&a->attempts, &n);
+					     : attempts_find(&a->attempts, &name);
 
-		if (at && at->rec.state == ATTEMPT_ENDED)
-			at->is_acked = true;
+		if (!at || at->rec.state != ATTEMPT_ENDED)
+			continue;
+		at->is_acked = true;
+		/* While its shim is there it isn't over; that it goes is told later (agent_attempt_changed). */
+		n += !at->is_watched;
 	}
-	agent_retire_soon(a);
-	return 0;
-}
-
-/* ---- what is left of old jobs ---- */
-
-/* "7.1", which has no claim any more. */
-static bool may_remove(struct agent *a, const struct client *c, const json_t *v,
-	struct attempt_name *ret)
-{
-	char name[ATTEMPT_NAME_LEN];
-	CLEANUP_CLOSE int fd = -1;
-
-	if (!json_is_string(v))
-		return false;
-	if (snprintf(name, sizeof(name), "%s/%s", c->queue, json_string_value(v)) >=
-			(int)sizeof(name) ||
-		attempt_name_parse(name, ret) || attempts_find(&a->attempts, ret))
-		return false;
-	fd = claim_open(&a->root, ret);
-	return fd == -ENOENT;
-}
-
-static int on_remove(struct agent *a, struct client *c, const json_t *msg, struct err *e)
-{
-	const json_t *names = json_object_get(msg, "names");
-	CLEANUP_FREE struct attempt_name *found = NULL;
-	CLEANUP_FREE char *job_root = NULL;
-	char root[JOB_DIR_MAX];
-	int64_t id;
-	size_t n = 0;
-	int r;
-
-	if ((r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &id, e)) ||
-		(r = wire_str(msg, "root", root, sizeof(root), e)))
-		return r;
-	if (!json_is_array(names) || json_array_size(names) > JOBS_MAX)
-		return err_set(e, -EINVAL,
-			"the message's \"names\" must be a list of at most %d names", JOBS_MAX);
-	r = account_path(agent_account(a), root, &job_root, e);
-	if (r)
-		return r;
-	found = xcalloc(json_array_size(names) + 1, sizeof(*found));
-	for (size_t i = 0; i < json_array_size(names); i++)
-		n += may_remove(a, c, json_array_get(names, i), &found[n]);
-	r = job_dir_remove(job_root, found, n, e);
-	if (r < 0)
-		return r;
-	client_send(c, json_pack("{s:s, s:I, s:i}", "op", "removed", "id", (json_int_t)id, "n", r));
+	if (n)
+		agent_retire_soon(a, n);
 	return 0;
 }
 
@@ -512,7 +471,7 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
-	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_remove},
+	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_STREAM, job_remove},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
 	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_STREAM, files_stage},

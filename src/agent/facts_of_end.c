@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 
 #define STATUS_READ 4096
-#define TAIL_READ 65536 /* what a progress bar wrote over and over in one line counts as that line's last state */
+#define TAIL_READ \
+	65536 /* what a progress bar wrote over and over in one line counts as that line's last state */
 #define MARK "\xEF\xBF\xBD" /* U+FFFD, for bytes that aren't text */
 
 enum { OUT, ERR, N_OUTPUTS };
@@ -33,10 +34,10 @@ static int open_dir(const struct attempt *a)
 /* A plain file of that directory: descriptor and what it is, or negative. Waits for nobody at the other end of a pipe. */
 static int open_plain(int dirfd, const char *name, struct sys_stat *ret)
 {
-	CLEANUP_CLOSE int fd = dirfd < 0 ? -1
-					 : openat(dirfd, name,
-						   O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY |
-							   O_CLOEXEC);
+	CLEANUP_CLOSE int fd =
+		dirfd < 0 ? -1
+			  : openat(dirfd, name,
+				    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
 	if (fd < 0 || sys_fstat(fd, ret) < 0 || !S_ISREG(ret->mode))
 		return -ENOENT;
@@ -142,7 +143,8 @@ static json_t *read_progress(int dirfd)
 	size_t n;
 
 	read_end(dirfd, "status", STATUS_READ, &b);
-	for (size_t end = b.len; end && !line.len; end = start > b.data ? (size_t)(start - b.data) - 1 : 0) {
+	for (size_t end = b.len; end && !line.len;
+		end = start > b.data ? (size_t)(start - b.data) - 1 : 0) {
 		const char *newline = memrchr(b.data, '\n', end);
 
 		start = newline ? newline + 1 : b.data;
@@ -239,8 +241,8 @@ static void put_result(json_t *facts, int dirfd)
 	}
 	n = cut_utf8(buf_str(&text), text.len, FACTS_RESULT_MAX);
 	is_cut = n < text.len;
-	json_object_set_new(facts, "result",
-		fd >= 0 ? json_stringn(buf_str(&text), n) : json_null());
+	json_object_set_new(
+		facts, "result", fd >= 0 ? json_stringn(buf_str(&text), n) : json_null());
 	json_object_set_new(facts, "result_is_cut", json_boolean(is_cut));
 }
 
@@ -328,9 +330,8 @@ static json_t *peaks_of(const struct attempt *a)
 
 	for (uint32_t k = 0; k < a->n_cards; k++)
 		if (a->cards[k].is_sampled)
-			json_array_append_new(peaks,
-				json_pack("[s, I]", a->cards[k].uuid,
-					(json_int_t)a->cards[k].peak_mib));
+			json_array_append_new(peaks, json_pack("[s, I]", a->cards[k].uuid,
+							     (json_int_t)a->cards[k].peak_mib));
 	return peaks;
 }
 

@@ -121,8 +121,8 @@ static void begin(struct follow *f, struct client *c, int64_t size)
 
 static int look_for_it(struct follow *f, struct client *c, struct err *e)
 {
-	struct sys_stat st;
-	int fd, r = open_file(f->path, &fd, &st, e);
+	struct sys_stat st = {0};
+	int fd = -1, r = open_file(f->path, &fd, &st, e);
 
 	if (!r) {
 		take_file(f, fd, &st);
@@ -156,8 +156,8 @@ static int look_at_size(struct follow *f, struct client *c, struct err *e)
 /* After the last byte: is there another file of that name? One that can't be read doesn't end the one that can. */
 static void look_at_name(struct follow *f, struct client *c)
 {
-	struct sys_stat st;
-	int fd;
+	struct sys_stat st = {0};
+	int fd = -1;
 
 	f->is_name_due = false;
 	if (sys_stat_at(AT_FDCWD, f->path, AT_SYMLINK_NOFOLLOW, &st) ||

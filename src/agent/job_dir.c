@@ -50,8 +50,7 @@ static int step_down(int at, const char *name, const char *path, bool may_make, 
 		int r = mkdirat(at, name, 0700) < 0 ? -errno : fd_sync_dir_at(at, ".");
 
 		if (r < 0 && r != -EEXIST)
-			return err_sys(
-				e, r, "cannot make the directory %s (" WAY_OUT ")", path);
+			return err_sys(e, r, "cannot make the directory %s (" WAY_OUT ")", path);
 		fd = openat(at, name, flags);
 	}
 	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
@@ -103,8 +102,8 @@ static int open_ours(const char *path, bool may_make, struct err *e)
 }
 
 /* The queue's directory, which holds the job's; *ret_leaf points into s->dir. */
-static int open_parent(const struct claim_spec *s, bool may_make, const char **ret_leaf,
-	struct err *e)
+static int open_parent(
+	const struct claim_spec *s, bool may_make, const char **ret_leaf, struct err *e)
 {
 	const char *slash = strrchr(s->dir, '/');
 	CLEANUP_FREE char *parent = xstrndup(s->dir, (size_t)(slash - s->dir));
@@ -183,8 +182,7 @@ int job_dir_make(const struct root *r, const struct claim_spec *s, struct err *e
 		return parent;
 	code = make_leaf(parent, leaf, buf_str(&text), text.len);
 	if (code < 0)
-		return err_sys(
-			e, code, "cannot make the job's directory %s (" WAY_OUT ")", s->dir);
+		return err_sys(e, code, "cannot make the job's directory %s (" WAY_OUT ")", s->dir);
 	fault_point("jobdir.after-sync");
 	return 0;
 }
@@ -233,8 +231,7 @@ static bool hide(int queue_fd, const struct attempt_name *n)
 	return renameat(queue_fd, leaf, queue_fd, gone) == 0;
 }
 
-int job_dir_remove(
-	const char *job_root, const struct attempt_name *names, size_t n, struct err *e)
+int job_dir_remove(const char *job_root, const struct attempt_name *names, size_t n, struct err *e)
 {
 	CLEANUP_FREE char *path = NULL;
 	CLEANUP_CLOSE int fd = -1;

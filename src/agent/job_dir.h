@@ -38,5 +38,4 @@ void job_dir_drop(const struct claim_spec *s);
  * sight when this returns; a child process then removes what is in them, for that may be much. Returns how many there
  * were. A job root that isn't there has none.
  */
-int job_dir_remove(
-	const char *job_root, const struct attempt_name *names, size_t n, struct err *e);
+int job_dir_remove(const char *job_root, const struct attempt_name *names, size_t n, struct err *e);

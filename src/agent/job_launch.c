@@ -47,7 +47,7 @@ static int check_dir(const char *dir, const struct attempt_name *n, struct err *
 	tail = strlen(name);
 	if (len > JOB_DIR_MAX)
 		return err_set(e, -ENAMETOOLONG, "\"dir\" is longer than %d bytes", JOB_DIR_MAX);
-	if (len < tail + 2 || dir[len - tail - 1] != '/' || strcmp(dir + len - tail, name) != 0)
+	if (len < tail + 1 || dir[len - tail - 1] != '/' || strcmp(dir + len - tail, name) != 0)
 		return err_set(e, -EINVAL, "\"dir\" must end in /%s", name);
 	if (has_dots(dir))
 		return err_set(e, -EINVAL, "\"dir\" must not have . or .. in it");
@@ -85,8 +85,8 @@ int job_dir_expand(json_t *job, const struct attempt_name *n, const struct accou
 	if (r)
 		return r;
 	if (!json_object_get(job, "body") && !json_is_true(json_object_get(job, "staged")))
-		return err_set(e, -EINVAL,
-			"a job with a \"dir\" needs a \"body\", or must be \"staged\"");
+		return err_set(
+			e, -EINVAL, "a job with a \"dir\" needs a \"body\", or must be \"staged\"");
 	for (size_t i = 0; i < ARRAY_LEN(not_said); i++)
 		json_object_del(job, not_said[i]);
 	account_put_vars(a, env);

@@ -207,50 +207,88 @@ static void drop_body(struct agent *a, const struct claim_spec *s)
 		unlinkat(fd, "body", 0);
 }
 
-/* A job of the queue has its directory before it has a claim. What has a claim already isn't touched: claim_make says so. */
-static int make_claim(
-	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e)
+/* A job of the queue has its directory before it has a claim. What has a claim already isn't touched: claim_make_all says so. */
+static int make_dir(struct agent *a, struct launch_job *j, struct err *e)
 {
-	CLEANUP_CLOSE int there = s->dir ? claim_open(&a->root, &s->name) : -1;
-	bool is_new = s->dir && there == -ENOENT;
-	int r = is_new ? job_dir_make(&a->root, s, e) : 0;
+	CLEANUP_CLOSE int there = j->spec.dir ? claim_open(&a->root, &j->spec.name) : -1;
+	int r = 0;
 
-	if (r)
-		return r;
-	s->oom_kills = is_new ? proc_oom_kills() : -1;
-	fault_point("agent.before-claim");
-	r = claim_make(&a->root, s, ret_made, e);
-	if (r && is_new)
-		job_dir_drop(s);
-	if (!r && *ret_made == CLAIM_MADE)
-		drop_body(a, s);
+	j->has_new_dir = j->spec.dir && there == -ENOENT;
+	if (j->has_new_dir)
+		r = job_dir_make(&a->root, &j->spec, e);
+	j->spec.oom_kills = j->has_new_dir ? proc_oom_kills() : -1;
 	return r;
 }
 
-static void start_new(struct agent *a, struct launch_job *j)
+/* Its claim is durable: from here on it's answered for. */
+static void start_made(struct agent *a, struct launch_job *j, struct attempt *at)
 {
-	enum claim_made made = CLAIM_MADE;
-	struct refusal refusal = {.reason = "disk"};
 	struct err e = {0};
-	struct attempt *at;
-	int r;
 
-	r = make_claim(a, &j->spec, &made, &e);
-	if (r) {
-		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
-		refuse(a, j, &refusal);
-		return;
-	}
-	if (made != CLAIM_MADE) {
-		found_on_disk(a, j, made);
-		return;
-	}
-	at = attempts_add(&a->attempts, &j->spec);
+	drop_body(a, &j->spec);
 	answer_claimed(agent_find_client(a, j->client), &j->spec.name, j->spec.dir);
 	if (attempts_start(&a->attempts, at, &j->spec, &e))
 		agent_log(a, "%s", e.text);
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
 	drop_job(a, j);
+}
+
+static void settle_order(struct agent *a, struct launch_job *j, const struct claim_order *o)
+{
+	struct attempt *at = attempts_find(&a->attempts, &j->spec.name);
+	struct refusal refusal = {.reason = "disk"};
+
+	if (!o->code && o->made == CLAIM_MADE) {
+		start_made(a, j, at);
+		return;
+	}
+	attempts_remove(&a->attempts, at);
+	if (!o->code) {
+		found_on_disk(a, j, o->made);
+		return;
+	}
+	if (j->has_new_dir)
+		job_dir_drop(&j->spec);
+	snprintf(refusal.text, sizeof(refusal.text), "%.500s", o->err.text);
+	refuse(a, j, &refusal);
+}
+
+/* The claims of all who were admitted since the last time, made together. Nobody's shim or answer comes before the last sync. */
+static void make_claims(struct agent *a)
+{
+	struct launch *l = &a->launch;
+	struct claim_order *orders;
+
+	if (!l->n_admitted)
+		return;
+	orders = xcalloc(l->n_admitted, sizeof(*orders));
+	for (size_t i = 0; i < l->n_admitted; i++) {
+		fault_point("agent.before-claim");
+		orders[i].spec = &l->line[l->admitted[i]].spec;
+	}
+	claim_make_all(&a->root, orders, l->n_admitted);
+	for (size_t i = 0; i < l->n_admitted; i++)
+		settle_order(a, &l->line[l->admitted[i]], &orders[i]);
+	l->n_admitted = 0;
+	free(orders);
+}
+
+/* It counts from now on, for those who are decided after it; its claim is made with theirs. */
+static void admit(struct agent *a, struct launch_job *j)
+{
+	struct launch *l = &a->launch;
+	struct refusal refusal = {.reason = "disk"};
+	struct err e = {0};
+
+	if (make_dir(a, j, &e)) {
+		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
+		refuse(a, j, &refusal);
+		return;
+	}
+	attempts_add(&a->attempts, &j->spec);
+	l->admitted[l->n_admitted++] = (size_t)(j - l->line);
+	if (l->n_admitted == CLAIM_TOGETHER_MAX)
+		make_claims(a);
 }
 
 static void start_again(struct agent *a, struct launch_job *j, struct attempt *at)
@@ -296,7 +334,7 @@ static bool decide(struct agent *a, struct launch_job *j)
 			start_again(a, j, at);
 		j->is_decided = true;
 	} else if (answer == ADMIT_YES) {
-		start_new(a, j);
+		admit(a, j);
 	} else {
 		refuse(a, j, &refusal);
 	}
@@ -414,6 +452,14 @@ static bool tie_is_due(struct agent *a)
 	return true;
 }
 
+static bool is_admitted(const struct launch *l, const struct attempt_name *n)
+{
+	for (size_t i = 0; i < l->n_admitted; i++)
+		if (attempt_name_equal(&l->line[l->admitted[i]].spec.name, n))
+			return true;
+	return false;
+}
+
 static void decide_batch(struct agent *a)
 {
 	struct launch *l = &a->launch;
@@ -423,12 +469,17 @@ static void decide_batch(struct agent *a)
 
 		if (j->is_decided)
 			continue;
+		/* The same name again: its answer is that of the first, which there isn't yet. */
+		if (is_admitted(l, &j->spec.name))
+			make_claims(a);
 		if (!decide(a, j)) {
+			make_claims(a);
 			begin_tie(a);
 			return;
 		}
 		l->tie_until_ms = 0;
 	}
+	make_claims(a);
 }
 
 void launch_turn(struct agent *a)

@@ -1,7 +1,7 @@
 /*
  * The line of those who want to start (protocol.md 4 and 9): launches of controllers, and claims of an earlier agent that
  * nobody started. They're admitted in batches, in order: publish tentative, read the others, sample if the last one won't do,
- * check, claim, answer, fork.
+ * check; then claim for many at once, answer, fork.
  *
  *   line --> batch: published --> sampled --> decided one by one (a tie waits up to 2 s) --> published anew
  */
@@ -20,6 +20,7 @@ struct launch_job {
 	uint64_t client; /* 0: a claim that's there already */
 	struct claim_spec spec;
 	bool is_decided;
+	bool has_new_dir; /* its job directory was made for this launch */
 };
 
 struct launch {
@@ -27,6 +28,8 @@ struct launch {
 	size_t n, cap;
 	size_t n_batch; /* the first n_batch of the line are being decided; 0: none */
 	size_t at; /* the first undecided one */
+	/* Positions of those who were admitted and whose claims aren't made yet: in the table of attempts, and nowhere else. */
+	size_t admitted[CLAIM_TOGETHER_MAX], n_admitted;
 	uint64_t number; /* the sample that the batch waits for; 0: none */
 	struct refusal blocked; /* with a reason: why nobody of this batch gets a card */
 	int64_t tie_until_ms, tie_again_ms; /* 0: no tie */

@@ -27,13 +27,16 @@ static const char *const step_words[] = {
 	[STEP_EXEC] = "cannot execute",
 };
 
+const int leader_ignored[LEADER_N_IGNORED] = {
+	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTTOU, SIGTTIN};
+
 /* Whatever is ignored stays ignored in a new program, so everything goes back to its default. */
 static void reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
-	for (int i = 1; i < NSIG; i++)
-		sigaction(i, &action, NULL);
+	for (size_t i = 0; i < LEADER_N_IGNORED; i++)
+		sigaction(leader_ignored[i], &action, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }

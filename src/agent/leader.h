@@ -16,6 +16,13 @@ struct leader {
 	int error_fd; /* what kept it from being executed, readable once it has ended */
 };
 
+/*
+ * What the shim ignores, and the job must not: the only dispositions that the shim leaves other than at their default, so
+ * the only ones that are put back for the job.
+ */
+#define LEADER_N_IGNORED 7
+extern const int leader_ignored[LEADER_N_IGNORED];
+
 /* 0 or -errno. */
 int leader_fork(const struct claim_spec *s, struct leader *ret);
 void leader_let_go(struct leader *l);

@@ -74,7 +74,8 @@ static int default_path(char *ret, size_t size)
 	struct account account;
 	account_read(&account);
 	const char *home = account.home;
-	if (home[0] && strcmp(home, "/") != 0 && access(home, X_OK) == 0 && machine_name(machine, sizeof(machine)) == 0) {
+	if (home[0] && strcmp(home, "/") != 0 && access(home, X_OK) == 0 &&
+		machine_name(machine, sizeof(machine)) == 0) {
 		int n = snprintf(ret, size, "%s/.gpustow/agent/%s", home, machine);
 		if (n > 0 && (size_t)n < size && is_usable(ret))
 			return n;

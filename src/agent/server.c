@@ -27,7 +27,8 @@
 #define LOOK_MS 5000
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
-#define RETIRE_MANY 64
+#define RETIRE_MANY 32 /* so many don't wait: their claims serve those who come next */
+#define RETIRE_SOME 4 /* worth a sync of their own when claims are wanted */
 #define LATE_MS \
 	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
@@ -85,7 +86,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	event_push(a, at);
 	files_attempt_changed(a, &at->name);
 	if (at->is_acked)
-		agent_retire_soon(a);
+		agent_retire_soon(a, 1);
 }
 
 /* Claims that nobody starts stand in line again. */
@@ -112,9 +113,12 @@ static void readmit(struct agent *a)
 	}
 }
 
-void agent_retire_soon(struct agent *a)
+void agent_retire_soon(struct agent *a, size_t n)
 {
-	if (!a->retire_at_ms)
+	a->n_retiring += n;
+	if (a->n_retiring >= RETIRE_MANY)
+		a->retire_at_ms = a->now_ms;
+	else if (!a->retire_at_ms)
 		a->retire_at_ms = a->now_ms + RETIRE_MS;
 }
 
@@ -147,6 +151,7 @@ void agent_retire(struct agent *a)
 	int r = 0;
 
 	a->retire_at_ms = 0;
+	a->n_retiring = 0;
 	if (n) {
 		fault_point("agent.before-retire");
 		r = claim_retire(&a->root, items, n, &e);
@@ -281,8 +286,10 @@ static void write_client(struct agent *a, struct client *c)
 		c->is_dead = true;
 	if (c->has_lost_events && c->out.len - c->out_at < CLIENT_UNREAD_MAX / 2)
 		event_push_all(a, c);
-	if (!client_write(c) || (c->is_closing && !client_wants_write(c)) ||
-		!client_is_alive(c, a->now_ms))
+	/* Who has left said something before: an ack that's thrown away here leaves a claim that nobody asks for again. */
+	if (!client_write(c) && !c->is_closing && !c->has_left)
+		read_client(a, c);
+	if ((c->is_closing && !client_wants_write(c)) || !client_is_alive(c, a->now_ms))
 		c->is_dead = true;
 }
 
@@ -315,6 +322,8 @@ static void look_around(struct agent *a)
 		return;
 	a->look_at_ms = a->now_ms + LOOK_MS;
 	attempts_look_all(&a->attempts, a->now_ms);
+	if (!a->n_clients && !a->attempts.n)
+		a->root.n_spares = 0;
 	claim_sweep_stage(&a->root, clock_wall_ms());
 	agent_compact(a);
 	/* Peaks and promises are kept up to date while nobody watches. */
@@ -460,20 +469,28 @@ static void take_events(struct agent *a, const struct pollfd *p)
 		take_client(a);
 }
 
+/* At once also when somebody wants to start: a claim made of one that's over costs half of a new one. */
+static bool is_retiring_due(const struct agent *a)
+{
+	return a->retire_at_ms && (a->now_ms >= a->retire_at_ms ||
+					  (!launch_is_empty(&a->launch) && !a->root.n_spares &&
+						  a->n_retiring >= RETIRE_SOME));
+}
+
 /* What can be done now is done now; what was said goes out at the end. */
 static void act(struct agent *a)
 {
 	look_around(a);
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
+	if (is_retiring_due(a))
+		agent_retire(a);
 	launch_turn(a);
 	release_turn(a);
 	/* What has ended is given back at once, whether or not anybody asks for a sample. */
 	if (a->promises_are_old)
 		launch_publish(a);
 	sample_push(a);
-	if (a->retire_at_ms && a->now_ms >= a->retire_at_ms)
-		agent_retire(a);
 	files_turn(a);
 	for (size_t i = 0; i < a->n_clients; i++)
 		write_client(a, a->clients[i]);

@@ -42,6 +42,7 @@ struct agent {
 	uint64_t last_client;
 	bool promises_are_old; /* charges may have changed since they were published */
 	int64_t retire_at_ms; /* 0: nothing waits to be retired */
+	size_t n_retiring; /* about how many wait for it */
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
@@ -85,7 +86,7 @@ uint64_t agent_ask_sample(struct agent *a);
 /* An attempt changed (attempts.h); arg is the agent. */
 void agent_attempt_changed(void *arg, struct attempt *at);
 /* Retires what is over: soon and together, or at once. */
-void agent_retire_soon(struct agent *a);
+void agent_retire_soon(struct agent *a, size_t n);
 void agent_retire(struct agent *a);
 /* Leaves old retired lines out, when there are many. */
 void agent_compact(struct agent *a);

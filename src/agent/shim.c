@@ -34,13 +34,12 @@ struct shim {
 
 static void set_up_signals(struct shim *h)
 {
-	static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTTOU, SIGTTIN};
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	for (int i = 1; i < NSIG; i++)
 		sigaction(i, &action, NULL);
 	action.sa_handler = SIG_IGN;
-	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
-		sigaction(ignored[i], &action, NULL);
+	for (size_t i = 0; i < LEADER_N_IGNORED; i++)
+		sigaction(leader_ignored[i], &action, NULL);
 	sigemptyset(&h->events);
 	sigaddset(&h->events, SIGCHLD);
 	sigaddset(&h->events, SIGUSR1);
@@ -245,6 +244,9 @@ static int take_claim(struct shim *h)
 	if (h->lock_fd < 0)
 		return h->lock_fd;
 	fault_point("shim.after-lock");
+	/* Who comes late may have opened what serves another attempt by now: only what bears the name is the claim. */
+	if (!claim_is_at(&h->root, &h->spec->name, h->claim_fd))
+		return -ESTALE;
 	int code = claim_read_record(h->claim_fd, &h->rec, NULL);
 	if (code < 0)
 		return code;

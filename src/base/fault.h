@@ -34,11 +34,22 @@
  *                        run.before-settle                  the batch is about to be written, with ends in it
  *                        run.after-settle                   ends durable, no ack sent
  *                        run.after-ack                      acks handed to the socket
+ *   queue/controller.c   queue.after-lease                  the lease of a pass is durable, nobody was asked yet; e2e/test_queue_tick.py strikes all of these
+ *   queue/launch.c       queue.before-bind                  the plan is made, nothing written
+ *                        queue.after-bind                   binds durable, no launch sent
+ *                        queue.after-launch                 launches handed to the links
+ *   queue/settle.c       queue.before-settle                ends are known, not on record
+ *                        queue.after-settle                 on record, no ack sent
+ *                        queue.after-ack                    acks handed to the links
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
  *                        store.after-commit                 it is durable, whoever asked doesn't know yet
  *   store/backup.c       store.backup-after-copy        [e] all pages are copied, nothing is published; e2e/test_backup.py strikes
  *   store/restore.c      store.restore-before-rename        the old database has its second name only, the backup isn't in its place yet
+ *   store/open.c         store.before-upgrade           [e] an older or new file has all it needs, not durable; unit/test_store_open.c
+ *   store/nvidb_move.c   takeover.before-names          [e] the new file is whole, nothing is changed; unit/test_store_nvidb.c strikes
+ *                        takeover.before-rename         [e] the Python's has its other name, the first one is still its own
+ *                        takeover.after-rename              the place is taken, not yet durable
  *
  * [e]: what the point returns is obeyed, so ":enospc" does something there.
  */

@@ -293,9 +293,10 @@ const struct command cmd_job_advise = {
 	.args = "[ID | COMMAND...]",
 	.summary = "what a command is known to need",
 	.about =
-		"Runs of a command count as the same when they differ in numbers, paths, seeds and the like. It shows how many\n"
-		"ended well and how many ran out of memory, the highest memory on a card, what to declare (the peak and a tenth on\n"
-		"top; a fifth after few runs), and how long they took. That's what a job without --vram gets, too.",
+		"Runs of a command count as the same when they differ in numbers, paths, seeds and the\n"
+		"like. It shows how many ended well and how many ran out of memory, the highest memory on\n"
+		"a card, what to declare (the peak and a tenth on top; a fifth after few runs), and how\n"
+		"long they took. That's what a job without --vram gets, too.",
 	.examples = "$ gpustow job advise 12\n$ gpustow job advise -- python train.py --lr 1e-3",
 	.options = options,
 	.options_size = sizeof(struct advise_options),

@@ -317,9 +317,10 @@ const struct command cmd_job_cancel = {
 	.args = "[ID|RANGE...]",
 	.summary = "end jobs that run, and take back those that wait",
 	.about =
-		"A job that waits is cancelled at once. One that runs is told to end: SIGTERM, then SIGKILL after its grace;\n"
-		"until its node has said so it isn't cancelled but asked to be. A node that's away is told when it\n"
-		"comes back. Jobs that need a cancelled one to complete are held, not cancelled.",
+		"A job that waits is cancelled at once. One that runs is told to end: SIGTERM, then\n"
+		"SIGKILL after its grace; until its node has said so it isn't cancelled but asked to be.\n"
+		"A node that's away is told when it comes back. Jobs that need a cancelled one to\n"
+		"complete are held, not cancelled.",
 	.examples =
 		"$ gpustow job cancel 12 15-19\n$ gpustow job cancel --tag sweep --state pending",
 	.options = cancel_specs,
@@ -335,7 +336,8 @@ const struct command cmd_job_release = {
 	.args = "[ID|RANGE...]",
 	.summary = "let held jobs go on without what failed",
 	.about =
-		"What can't be met any more of a held job's prerequisites is dropped, of both kinds, and the hold with it.",
+		"What can't be met any more of a held job's prerequisites is dropped, of both kinds, and\n"
+		"the hold with it.",
 	.examples = "$ gpustow job release 14",
 	.options = specs,
 	.options_size = sizeof(struct change_options),
@@ -350,8 +352,8 @@ const struct command cmd_job_requeue = {
 	.args = "[ID|RANGE...]",
 	.summary = "run jobs again that have ended",
 	.about =
-		"A clean new attempt under the same number: result, error and count of attempts start anew; name, notes,\n"
-		"priority and history stay.",
+		"A clean new attempt under the same number: result, error and count of attempts start\n"
+		"anew; name, notes, priority and history stay.",
 	.examples = "$ gpustow job requeue --state failed --tag sweep",
 	.options = specs,
 	.options_size = sizeof(struct change_options),

@@ -316,7 +316,8 @@ const struct command cmd_job_edit = {
 	.args = "ID",
 	.summary = "change what a job waits for, or its memory",
 	.about =
-		"Place, note and submitter stay. Any change of what it waits for clears a hold; circles are refused.",
+		"Place, note and submitter stay. Any change of what it waits for clears a hold; circles\n"
+		"are refused.",
 	.examples = "$ gpustow job edit 14 --drop-after 12\n$ gpustow job edit 14 --vram 12G",
 	.options = edit_specs,
 	.options_size = sizeof(struct edit_options),
@@ -332,7 +333,8 @@ const struct command cmd_job_priority = {
 	.args = "ID [VALUE]",
 	.summary = "show or change a job's priority",
 	.about =
-		"A bare number sets it, +N and -N step (behind --: `job priority 14 -- -5`); without one it's shown.",
+		"A bare number sets it, +N and -N step (behind --: `job priority 14 -- -5`); without one\n"
+		"it's shown.",
 	.examples = "$ gpustow job priority 14 +10\n$ gpustow job priority 14 --up 2",
 	.options = priority_specs,
 	.options_size = sizeof(struct priority_options),

@@ -394,9 +394,10 @@ const struct command cmd_job_logs = {
 	.args = "ID",
 	.summary = "a job's output",
 	.about =
-		"Read on its node, of its last attempt. A terminal gets it without control bytes other than colours, and of\n"
-		"a line that was written over (a progress bar) what it ended as; a file or a pipe gets every byte. With -f\n"
-		"it comes as the job writes it; a lost connection is made again, and a retry is followed too.",
+		"Read on its node, of its last attempt. A terminal gets it without control bytes other\n"
+		"than colours, and of a line that was written over (a progress bar) what it ended as; a\n"
+		"file or a pipe gets every byte. With -f it comes as the job writes it; a lost connection\n"
+		"is made again, and a retry is followed too.",
 	.examples = "$ gpustow job logs 12 -n 50\n$ gpustow job logs -f 12 --stderr",
 	.options = options,
 	.options_size = sizeof(struct logs_options),

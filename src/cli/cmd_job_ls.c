@@ -1,5 +1,6 @@
 /* `job ls`: the jobs of the record, oldest first. */
 #include "cli/queue_candidates.h"
+#include "cli/queue_json.h"
 #include "cli/job_select.h"
 #include "cli/job_table.h"
 
@@ -80,10 +81,9 @@ static int print_text(
 }
 
 /* In pages, so that a hundred thousand jobs aren't all in memory at once. */
-static int print_json(
-	struct queue *q, struct store_question *question, const struct ls_options *o, struct err *e)
+static int put_pages(struct queue *q, struct store_question *question, const struct ls_options *o,
+	struct queue_json *out, struct err *e)
 {
-	json_t *list = json_array();
 	int64_t now = clock_wall_ms();
 	bool has_more = true, is_paged = !question->limit;
 	int r = 0;
@@ -96,16 +96,25 @@ static int print_json(
 		r = store_jobs(q->store, question, &page, e);
 		for (size_t i = 0; !r && i < page.n; i++)
 			if (job_select_has_tags(&o->select, &page.v[i]))
-				json_array_append_new(list, record_job(&page.v[i], now));
+				queue_json_item(out, record_job(&page.v[i], now));
 		has_more = is_paged && page.has_more && page.n;
 		if (page.n)
 			question->behind_id = page.v[page.n - 1].id;
 	}
-	if (r) {
-		json_decref(list);
-		return r;
-	}
-	return queue_print_json(json_pack("{s:o}", "jobs", list), e);
+	return r;
+}
+
+static int print_json(
+	struct queue *q, struct store_question *question, const struct ls_options *o, struct err *e)
+{
+	struct queue_json out;
+	int r;
+
+	queue_json_begin(&out, e);
+	queue_json_list(&out, "jobs");
+	r = put_pages(q, question, o, &out, e);
+	queue_json_list_end(&out);
+	return queue_json_end(&out, r);
 }
 
 static int ls_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
@@ -165,7 +174,8 @@ const struct command cmd_job_ls = {
 	.args = "[ID|RANGE...]",
 	.summary = "list jobs",
 	.about =
-		"All jobs, oldest first. JSON is complete; the table shows at most the newest 1000 unless -n says more.",
+		"All jobs, oldest first. JSON is complete; the table shows at most the newest 1000 unless\n"
+		"-n says more.",
 	.examples = "$ gpustow job ls --active\n"
 		    "$ gpustow job ls --state failed --tag sweep --json",
 	.options = options,

@@ -328,7 +328,6 @@ static json_t *attempts_of(struct queue *q, int64_t id)
 	return a;
 }
 
-
 /* ---- show ---- */
 
 static int print_show(struct queue *q, const struct show_options *o, const struct job *j,
@@ -351,7 +350,8 @@ static int print_show(struct queue *q, const struct show_options *o, const struc
 			why->at >= 0 ? cluster_why_json(&why->c, &why->p, (size_t)why->at)
 				     : json_null());
 		if (o->logs) {
-			json_object_set_new(doc, "log_tail", r ? json_null() : job_logs_json(buf_str(&log), log.len));
+			json_object_set_new(doc, "log_tail",
+				r ? json_null() : job_logs_json(buf_str(&log), log.len));
 			json_object_set_new(
 				doc, "log_error", r ? json_string(log_error.text) : json_null());
 			json_object_set_new(doc, "log_is_cut", json_boolean(is_cut));
@@ -471,8 +471,9 @@ const struct command cmd_job_why = {
 	.args = "ID",
 	.summary = "why a job doesn't run, in words and numbers",
 	.about =
-		"What it waits for, by the last look at the nodes: memory, with the best card's figures; another job; a\n"
-		"node; a person. For one that ended it's the cause and what to do about it.",
+		"What it waits for, by the last look at the nodes: memory, with the best card's figures;\n"
+		"another job; a node; a person. For one that ended it's the cause and what to do about\n"
+		"it.",
 	.examples = "$ gpustow job why 12",
 	.options = why_specs,
 	.options_size = sizeof(struct show_options),

@@ -428,25 +428,24 @@ const struct command cmd_job_submit = {
 	.args = "[COMMAND...]",
 	.summary = "put a job into the queue",
 	.about =
-		"One word is taken as shell text as it is; several words are quoted and joined. The job waits until\n"
-		"its memory is free on a card, then runs detached on its node; it belongs to no terminal. Say --vram:\n"
-		"what isn't said is learned from earlier runs of the same command, and until then the job\n"
-		"gets a wholly idle card.\n"
+		"One word is taken as shell text as it is; several words are quoted and joined. The job\n"
+		"waits until its memory is free on a card, then runs detached on its node; it belongs to\n"
+		"no terminal. Say --vram: what isn't said is learned from earlier runs of the same\n"
+		"command, and until then the job gets a wholly idle card.\n"
 		"\n"
-		"--file takes a jobs file (gpustow run's syntax), --array and --sweep make many jobs of one command;\n"
-		"all of them go in together or not at all. With --key, the same key again answers with the\n"
-		"same job: a submit whose answer was lost may simply be repeated.\n"
+		"--file takes a jobs file (gpustow run's syntax), --array and --sweep make many jobs of\n"
+		"one command; all of them go in together or not at all. With --key, the same key again\n"
+		"answers with the same job: a submit whose answer was lost may simply be repeated.\n"
 		"\n"
-		"Causes for --retry-on: cuda-oom, host-oom, gpu-fault, vanished, node-lost, node-rebooted, timeout,\n"
-		"signal, exit-code, launch-failed, disk-full.\n"
+		"Causes for --retry-on: cuda-oom, host-oom, gpu-fault, vanished, node-lost,\n"
+		"node-rebooted, timeout, signal, exit-code, launch-failed, disk-full.\n"
 		"\n"
-		"Exit codes: 0 it's in (with --wait: it completed); 1 an error, or a job failed; 2 a mistake in\n"
-		"options, or --wait-timeout was over with work still going.",
-	.examples =
-		"$ gpustow job submit --vram 8G -n base -- python train.py --lr 1e-3\n"
-		"$ gpustow job submit --vram 8G --sweep lr=1e-3,1e-4 --sweep seed=1-5 -- 'python train.py --lr {lr} --seed {seed}'\n"
-		"$ gpustow job submit --after 12 --gpus 0 -- python report.py\n"
-		"$ gpustow job submit --dry-run --json --vram 40G -- ./big",
+		"Exit codes: 0 it's in (with --wait: it completed); 1 an error, or a job failed; 2 a\n"
+		"mistake in options, or --wait-timeout was over with work still going.",
+	.examples = "$ gpustow job submit --vram 8G -n base -- python train.py --lr 1e-3\n"
+		    "$ gpustow job submit --vram 8G --sweep lr=1e-3,1e-4 -- 'train --lr {lr}'\n"
+		    "$ gpustow job submit --after 12 --gpus 0 -- python report.py\n"
+		    "$ gpustow job submit --dry-run --json --vram 40G -- ./big",
 	.options = submit_specs,
 	.options_size = sizeof(struct submit_options),
 	.defaults = submit_defaults,

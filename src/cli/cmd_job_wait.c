@@ -169,9 +169,9 @@ const struct command cmd_job_wait = {
 	.args = "ID...",
 	.summary = "wait until jobs have ended",
 	.about =
-		"Exit code 0 when all that it waited for completed; 1 when one ended otherwise, or when what's left is\n"
-		"held and a person has to act; 2 when the time was over with work still going: that's no failure; 130\n"
-		"after Ctrl-C. Waiting changes nothing about the jobs.",
+		"Exit code 0 when all that it waited for completed; 1 when one ended otherwise, or when\n"
+		"what's left is held and a person has to act; 2 when the time was over with work still\n"
+		"going: that's no failure; 130 after Ctrl-C. Waiting changes nothing about the jobs.",
 	.examples = "$ gpustow job wait 12 13 --timeout 2h\n"
 		    "$ gpustow job wait 20-29 --any --json",
 	.options = options,

@@ -339,8 +339,9 @@ const struct command cmd_queue_cards = {
 	.args = "",
 	.summary = "every card, whether it's in service, and why not",
 	.about =
-		"A card is taken out when different commands fail fast on it within a while (card_faults of config.yml),\n"
-		"when it reports a grave error, or by `queue card drain`. What stands against it is listed below it.",
+		"A card is taken out when different commands fail fast on it within a while (card_faults\n"
+		"of config.yml), when it reports a grave error, or by `queue card drain`. What stands\n"
+		"against it is listed below it.",
 	.examples = "$ gpustow queue cards",
 	.options = cards_specs,
 	.options_size = sizeof(struct cards_options),
@@ -353,8 +354,9 @@ const struct command cmd_queue_card = {
 	.args = "drain|resume NODE:GPU",
 	.summary = "take a card out of service, or back in",
 	.about =
-		"`drain`: it gets no new jobs, what runs there goes on. `resume`: it gets jobs again, and its faults so far\n"
-		"don't count any more. GPU is an index, 0:1 for a MIG instance of card 0, or a UUID.",
+		"`drain`: it gets no new jobs, what runs there goes on. `resume`: it gets jobs again, and\n"
+		"its faults so far don't count any more. GPU is an index, 0:1 for a MIG instance of card\n"
+		"0, or a UUID.",
 	.examples =
 		"$ gpustow queue card drain gpu1:3 --reason 'fan is dying'\n$ gpustow queue card resume gpu1:3",
 	.options = card_specs,

@@ -1,5 +1,6 @@
 /* `queue events`: what happened, in pages without gaps. */
 #include "cli/queue_common.h"
+#include "cli/queue_json.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -28,54 +29,49 @@ static void defaults(void *opts)
 
 /* ---- JSON: written a page at a time, for a history may be long ---- */
 
-static void put_events(const struct store_events *l, struct buf *out, bool *is_first)
-{
-	for (size_t i = 0; i < l->n; i++) {
-		json_t *o = record_event(&l->v[i]);
-		CLEANUP_FREE char *text = json_dumps(o, 0);
+/* What became of the pages so far. */
+struct pages {
+	int64_t since, left; /* left 0: no bound */
+	bool is_newest, has_more, has_gap;
+};
 
-		json_decref(o);
-		buf_printf(out, "%s\n    %s", *is_first ? "" : ",", text ? text : "null");
-		*is_first = false;
-	}
+static int put_page(struct queue *q, const struct events_options *o, struct pages *p,
+	struct queue_json *out, struct err *e)
+{
+	CLEANUP(store_events_done) struct store_events page = {0};
+	size_t limit = p->left && (p->is_newest || p->left < PAGE) ? (size_t)p->left : PAGE;
+	int r = store_events(q->store, p->is_newest ? -1 : p->since, o->job, limit, &page, e);
+
+	if (r)
+		return r;
+	for (size_t i = 0; i < page.n; i++)
+		queue_json_item(out, record_event(&page.v[i]));
+	p->has_gap |= o->since >= 0 && page.has_gap;
+	p->has_more = !p->is_newest && page.has_more;
+	p->since = page.last_id;
+	if (p->left)
+		p->left -= (int64_t)page.n;
+	return 0;
 }
 
 static int print_json(struct queue *q, const struct events_options *o, struct err *e)
 {
-	CLEANUP(buf_done) struct buf out = {0};
-	int64_t since = o->since, left = o->number;
-	bool is_first = true, has_more = false, has_gap = false;
 	/* Without --since and -n: all of it, from the oldest on. */
-	bool is_newest = since < 0 && left;
-	int64_t last = since < 0 ? 0 : since;
+	struct pages p = {.since = o->since < 0 ? 0 : o->since,
+		.left = o->number,
+		.is_newest = o->since < 0 && o->number};
+	struct queue_json out;
 	int r;
 
-	if (since < 0 && !is_newest)
-		since = 0;
-	buf_puts(&out, "{\n  \"events\": [");
+	queue_json_begin(&out, e);
+	queue_json_list(&out, "events");
 	do {
-		CLEANUP(store_events_done) struct store_events page = {0};
-		size_t limit = left && left < PAGE ? (size_t)left : PAGE;
-
-		if (is_newest)
-			limit = (size_t)left;
-		r = store_events(q->store, is_newest ? -1 : since, o->job, limit, &page, e);
-		if (r)
-			return r;
-		put_events(&page, &out, &is_first);
-		has_gap |= o->since >= 0 && page.has_gap;
-		has_more = !is_newest && page.has_more;
-		since = page.last_id;
-		if (page.n)
-			last = page.last_id;
-		if (left)
-			left -= (int64_t)page.n;
-	} while (has_more && (!o->number || left > 0));
-	buf_printf(&out,
-		"%s],\n  \"last_id\": %" PRId64 ",\n  \"has_more\": %s,\n  \"has_gap\": %s\n}\n",
-		is_first ? "" : "\n  ", last, has_more ? "true" : "false",
-		has_gap ? "true" : "false");
-	return command_print(&out, e);
+		r = put_page(q, o, &p, &out, e);
+	} while (!r && p.has_more && (!o->number || p.left > 0));
+	queue_json_list_end(&out);
+	queue_json_members(&out, json_pack("{s:I, s:b, s:b}", "last_id", (json_int_t)p.since,
+					 "has_more", (int)p.has_more, "has_gap", (int)p.has_gap));
+	return queue_json_end(&out, r);
 }
 
 /* ---- text ---- */
@@ -191,8 +187,9 @@ const struct command cmd_queue_events = {
 	.args = "",
 	.summary = "what happened to jobs and nodes",
 	.about =
-		"The newest ones, oldest first. With --since the oldest behind that number: take last_id of the answer\n"
-		"as the next --since, and nothing is missed. has_gap says that some behind it were too old to be kept.",
+		"The newest ones, oldest first. With --since the oldest behind that number: take last_id\n"
+		"of the answer as the next --since, and nothing is missed. has_gap says that some behind\n"
+		"it were too old to be kept.",
 	.examples = "$ gpustow queue events -n 20\n"
 		    "$ gpustow queue events --since 120 --json",
 	.options = options,

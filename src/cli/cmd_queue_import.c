@@ -79,9 +79,9 @@ const struct command cmd_queue_import = {
 	.args = "[PATH]",
 	.summary = "take over a Python nvidb's queue",
 	.about =
-		"Jobs keep their numbers, notes and results; those that wait go on waiting here. The Python's database is\n"
-		"only read. Where it lies at this queue's own path (what's meant without PATH) it's kept as\n"
-		"queue-nvidb.db beside it. End its daemon and keeper first.",
+		"Jobs keep their numbers, notes and results; those that wait go on waiting here. The\n"
+		"Python's database is only read. Where it lies at this queue's own path (what's meant\n"
+		"without PATH) it's kept as queue-nvidb.db beside it. End its daemon and keeper first.",
 	.examples = "$ gpustow queue import-nvidb ~/.nvidb/queue.db",
 	.options = options,
 	.options_size = sizeof(struct import_options),

@@ -152,7 +152,8 @@ const struct command cmd_queue_drain = {
 	NODE_COMMAND("drain"),
 	.summary = "give a node no new jobs",
 	.about =
-		"What runs there goes on. A name is taken whole, then ignoring case, then as a unique part of one.",
+		"What runs there goes on. A name is taken whole, then ignoring case, then as a unique\n"
+		"part of one.",
 	.examples = "$ gpustow queue drain gpu1",
 	.exec = drain_exec,
 };

@@ -59,8 +59,9 @@ const struct command cmd_queue_nodes = {
 	.args = "",
 	.summary = "the nodes and their cards",
 	.about =
-		"Memory in use, what strangers hold (UNMANAGED), what our jobs hold (QUEUE) and have reserved, and what\n"
-		"is free for another job. Cards that `gpus:` leaves out are listed here, and not in `queue status`.",
+		"Memory in use, what strangers hold (UNMANAGED), what our jobs hold (QUEUE) and have\n"
+		"reserved, and what is free for another job. Cards that `gpus:` leaves out are listed\n"
+		"here, and not in `queue status`.",
 	.examples = "$ gpustow queue nodes --procs",
 	.options = options,
 	.options_size = sizeof(struct nodes_options),

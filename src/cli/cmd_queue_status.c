@@ -7,6 +7,7 @@
 #include "cli/cmd_once.h"
 #include "cli/job_table.h"
 #include "cli/queue_alerts.h"
+#include "cli/queue_json.h"
 #include "cli/queue_nodes.h"
 #include "queue/record_json.h"
 #include "svc/backup.h"
@@ -21,6 +22,7 @@ enum {
 	ALERTS_TEXT = 10,
 	ACTIVE_TEXT = 100, /* rows of the table; JSON has them all */
 	COMMAND_TEXT = 400,
+	PAGE = 1000, /* rows that are read at once */
 };
 
 struct status_options {
@@ -31,7 +33,8 @@ struct status_options {
 /* What is shown, read once. */
 struct status {
 	struct cluster c;
-	struct store_jobs running, pending, recent;
+	struct store_jobs running, pending; /* for text, as many as it shows */
+	struct store_jobs recent;
 	struct store_alerts alerts;
 	struct store_lease_row lease;
 	int64_t now_ms, last_tick_ms; /* 0: there was none */
@@ -62,22 +65,22 @@ static int read_last_tick(struct queue *q, int64_t *ret, struct err *e)
 
 static int read_jobs(struct queue *q, struct status *s, struct err *e)
 {
-	bool is_text = !q->json;
-	struct store_question running = {.states = 1u << JOB_STATE_RUNNING},
-			      pending = {.states = 1u << JOB_STATE_PENDING},
-			      recent = {.states = JOB_STATES_TERMINAL,
-				      .order = STORE_BY_END,
-				      .limit = RECENT};
-	int r;
+	struct store_question running = {.states = 1u << JOB_STATE_RUNNING,
+		.limit = ACTIVE_TEXT,
+		.command_max = COMMAND_TEXT};
+	struct store_question pending = {
+		.order = STORE_BY_TURN, .limit = ACTIVE_TEXT, .command_max = COMMAND_TEXT};
+	struct store_question recent = {
+		.states = JOB_STATES_TERMINAL, .order = STORE_BY_END, .limit = RECENT};
+	int r = 0;
 
-	if (is_text) {
-		running.limit = pending.limit = ACTIVE_TEXT;
-		running.command_max = pending.command_max = recent.command_max = COMMAND_TEXT;
-		pending.order = STORE_BY_TURN;
+	/* JSON has all of them, and reads them as it writes. */
+	if (!q->json) {
+		recent.command_max = COMMAND_TEXT;
+		r = store_jobs(q->store, &running, &s->running, e);
+		if (!r)
+			r = store_jobs(q->store, &pending, &s->pending, e);
 	}
-	r = store_jobs(q->store, &running, &s->running, e);
-	if (!r)
-		r = store_jobs(q->store, &pending, &s->pending, e);
 	return r ? r : store_jobs(q->store, &recent, &s->recent, e);
 }
 
@@ -97,38 +100,27 @@ static int read_all(struct queue *q, struct status *s, struct err *e)
 
 /* ---- JSON ---- */
 
-static json_t *jobs_json(const struct store_jobs *l, int64_t now_ms, bool only_held)
+/* All jobs of a question, a page at a time. */
+static int put_jobs(struct queue *q, struct queue_json *out, const char *key,
+	struct store_question *question, int64_t now_ms, struct err *e)
 {
-	json_t *a = json_array();
+	bool has_more = true;
+	int r = 0;
 
-	for (size_t i = 0; i < l->n; i++)
-		if (!only_held || job_is_held(&l->v[i]))
-			json_array_append_new(a, record_job(&l->v[i], now_ms));
-	return a;
-}
+	queue_json_list(out, key);
+	question->limit = PAGE;
+	while (!r && has_more) {
+		CLEANUP(store_jobs_done) struct store_jobs page = {0};
 
-static int id_order(const void *a, const void *b)
-{
-	const struct job *const *x = a, *const *y = b;
-
-	return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
-}
-
-/* All that wait or run, by number. */
-static json_t *active_json(const struct status *s)
-{
-	size_t n = 0, all = s->running.n + s->pending.n;
-	CLEANUP_FREE const struct job **v = xcalloc(all + 1, sizeof(*v));
-	json_t *a = json_array();
-
-	for (size_t i = 0; i < s->running.n; i++)
-		v[n++] = &s->running.v[i];
-	for (size_t i = 0; i < s->pending.n; i++)
-		v[n++] = &s->pending.v[i];
-	qsort(v, n, sizeof(*v), id_order);
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(a, record_job(v[i], s->now_ms));
-	return a;
+		r = store_jobs(q->store, question, &page, e);
+		for (size_t i = 0; !r && i < page.n; i++)
+			queue_json_item(out, record_job(&page.v[i], now_ms));
+		has_more = page.has_more && page.n;
+		if (page.n)
+			question->behind_id = page.v[page.n - 1].id;
+	}
+	queue_json_list_end(out);
+	return r;
 }
 
 /* Jobs by state as the record has it: held ones are pending. */
@@ -173,11 +165,9 @@ static json_t *alerts_json(const struct store_alerts *l)
 	return a;
 }
 
-static int print_json(
-	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
+static json_t *head_json(const struct queue *q, const struct status *s)
 {
 	const struct queue_settings *set = &q->config.settings;
-	const struct store_counts *counts = &s->c.counts;
 	json_t *o = json_object();
 
 	json_object_set_new(o, "generated_at", record_time(s->now_ms));
@@ -190,17 +180,35 @@ static int print_json(
 		json_pack("{s:I, s:I, s:s}", "headroom_mb", (json_int_t)set->headroom_mib,
 			"max_jobs_per_gpu", (json_int_t)set->max_jobs_per_gpu, "placement",
 			placement_name(set->placement)));
-	json_object_set_new(o, "counts", counts_json(counts));
-	json_object_set_new(o, "held", jobs_json(&s->pending, s->now_ms, true));
-	json_object_set_new(o, "nodes", queue_nodes_json(&s->c, view));
-	json_object_set_new(o, "lanes", json_array());
-	json_object_set_new(o, "jobs", active_json(s));
-	json_object_set_new(o, "recent", jobs_json(&s->recent, s->now_ms, false));
-	json_object_set_new(o, "alerts", alerts_json(&s->alerts));
-	json_object_set_new(o, "open_alerts", json_integer(counts->open_alerts));
-	json_object_set_new(o, "pending_reaps", json_integer(counts->pending_reaps));
-	json_object_set_new(o, "ignored_nodes", queue_nodes_ignored(&s->c));
-	return queue_print_json(o, e);
+	json_object_set_new(o, "counts", counts_json(&s->c.counts));
+	return o;
+}
+
+static int print_json(
+	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
+{
+	const struct store_counts *counts = &s->c.counts;
+	struct store_question held = {.held = true}, active = {.states = JOB_STATES_ACTIVE};
+	struct queue_json out;
+	int r;
+
+	queue_json_begin(&out, e);
+	queue_json_members(&out, head_json(q, s));
+	r = put_jobs(q, &out, "held", &held, s->now_ms, e);
+	queue_json_members(
+		&out, json_pack("{s:o, s:[]}", "nodes", queue_nodes_json(&s->c, view), "lanes"));
+	if (!r)
+		r = put_jobs(q, &out, "jobs", &active, s->now_ms, e);
+	queue_json_list(&out, "recent");
+	for (size_t i = 0; i < s->recent.n; i++)
+		queue_json_item(&out, record_job(&s->recent.v[i], s->now_ms));
+	queue_json_list_end(&out);
+	queue_json_members(
+		&out, json_pack("{s:o, s:I, s:I, s:o}", "alerts", alerts_json(&s->alerts),
+			      "open_alerts", (json_int_t)counts->open_alerts, "pending_reaps",
+			      (json_int_t)counts->pending_reaps, "ignored_nodes",
+			      queue_nodes_ignored(&s->c)));
+	return queue_json_end(&out, r);
 }
 
 /* ---- text ---- */
@@ -352,8 +360,9 @@ const struct command cmd_queue_status = {
 	.args = "",
 	.summary = "the whole queue: alerts, nodes, jobs",
 	.about =
-		"Alerts that are open, the nodes with their cards, the jobs that run and wait, and the ten that ended last.\n"
-		"JSON has every job that waits or runs; the tables show what fits, and say what they leave out.",
+		"Alerts that are open, the nodes with their cards, the jobs that run and wait, and the\n"
+		"ten that ended last. JSON has every job that waits or runs; the tables show what fits,\n"
+		"and say what they leave out.",
 	.examples = "$ gpustow queue status\n$ gpustow queue status --no-tick --json",
 	.options = options,
 	.options_size = sizeof(struct status_options),

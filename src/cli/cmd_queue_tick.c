@@ -13,6 +13,7 @@
 #define WAIT_MS 60000
 #define PERIOD_MIN_S 1.0
 #define LINE_MAX 200
+#define EXIT_INTERRUPTED 130
 
 struct tick_command_options {
 	struct queue_options q;
@@ -44,8 +45,8 @@ static void put_starts(const json_t *list, struct buf *out)
 
 		buf_printf(out, "started job %" PRId64 " on ", int_of(o, "id"));
 		queue_put_line(out, text_of(o, "node"), LINE_MAX);
-		json_array_foreach(ids, k, id)
-			buf_printf(out, "%s%" PRId64, k ? "," : " GPU ", (int64_t)json_integer_value(id));
+		json_array_foreach(ids, k, id) buf_printf(
+			out, "%s%" PRId64, k ? "," : " GPU ", (int64_t)json_integer_value(id));
 		buf_putc(out, '\n');
 	}
 }
@@ -197,7 +198,10 @@ static int tick_exec(const struct program *p, void *opts, int argc, char **argv,
 	(void)argc, (void)argv;
 	if (r < 0)
 		return r;
-	return o->watch_s > 0 ? watch(&q, o->watch_s, e) : one_pass(&q, e);
+	if (o->watch_s > 0)
+		return watch(&q, o->watch_s, e);
+	r = one_pass(&q, e);
+	return r == -EINTR ? EXIT_INTERRUPTED : r;
 }
 
 static const struct option_spec specs[] = {
@@ -218,8 +222,9 @@ const struct command cmd_queue_tick = {
 	.args = "",
 	.summary = "look at the nodes, settle what ended, start what fits",
 	.about =
-		"All nodes are asked at once; one that's down costs the others nothing. If another pass is running, this waits\n"
-		"for one that began after the call. With --watch and --json each pass is a document of its own.",
+		"All nodes are asked at once; one that's down costs the others nothing. If another pass\n"
+		"is running, this waits for one that began after the call. With --watch and --json each\n"
+		"pass is a document of its own.",
 	.examples = "$ gpustow queue tick\n$ gpustow queue tick --watch 5",
 	.options = specs,
 	.options_size = sizeof(struct tick_command_options),

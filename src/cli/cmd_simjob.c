@@ -16,7 +16,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -166,7 +165,9 @@ static int take_time(const char *name, const char *text, int64_t *ret_ms, struct
 	if (text == NULL)
 		return 0;
 	if (parse_double(text, &s) == 0 && s < 1e9) {
-		*ret_ms = s > 0 ? (int64_t)ceil(s * 1000) : 0;
+		/* Up by hand: ceil() would have every start of the program load libm. */
+		s = s > 0 ? s * 1000 : 0;
+		*ret_ms = (int64_t)s + ((double)(int64_t)s < s);
 		return 0;
 	}
 	if (parse_duration_ms(text, strlen(text), ret_ms) == 0)

@@ -372,8 +372,8 @@ static int unknown_command(const struct program *p, const char *word)
 /* A group's further word that isn't there: `queue stats`. */
 static bool is_unknown_word(const struct command *c, int n_words, int argc, char **argv)
 {
-	return n_words == 1 && argc > 1 && argv[1][0] != '-' && c->max_args == 0 &&
-	       c->wants_json && !strchr(c->name, ' ');
+	return n_words == 1 && argc > 1 && argv[1][0] != '-' && c->max_args == 0 && c->wants_json &&
+	       !strchr(c->name, ' ');
 }
 
 static int unknown_word(const struct program *p, const char *group, const char *word)

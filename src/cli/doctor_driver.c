@@ -95,8 +95,8 @@ static void ask_driver(struct checklist *l)
 		return;
 	}
 	checklist_add(l, CHECK_OK, "nvml", NULL, "NVML answers: %u card%s, driver %s, CUDA %s",
-		s.n_cards, s.n_cards == 1 ? "" : "s", s.driver[0] ? s.driver : "unknown",
-		s.cuda[0] ? s.cuda : "unknown");
+		gpu_count_whole(&s), gpu_count_whole(&s) == 1 ? "" : "s",
+		s.driver[0] ? s.driver : "unknown", s.cuda[0] ? s.cuda : "unknown");
 	checklist_took(l, clock_boot_ms() - begun_ms);
 	compare_versions(l, &s, module);
 	sample.snap = s;

@@ -89,7 +89,7 @@ json_t *hosts_json_all(const struct config *c)
 int hosts_print_json(json_t *o, struct err *e)
 {
 	CLEANUP(buf_done) struct buf out = {0};
-	CLEANUP_FREE char *text = json_dumps(o, JSON_INDENT(2));
+	CLEANUP_FREE char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
 
 	json_decref(o);
 	if (!text)

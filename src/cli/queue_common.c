@@ -10,6 +10,7 @@
 #include "cli/global.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,11 +156,18 @@ void queue_refresh(struct queue *q)
 {
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 	struct err e = {0};
+	int r;
 
 	/* Of another machine's queue only what it wrote down can be told. */
 	if (q->o->no_tick || store_is_elsewheres(q->store))
 		return;
-	if (reopen(q, STORE_WRITE, &e) < 0 || run_pass(q, q->o->tick, &t, &e) < 0)
+	r = reopen(q, STORE_WRITE, &e);
+	if (!r)
+		r = run_pass(q, q->o->tick, &t, &e);
+	/* The pass has ended where it may be ended, and so does the command: whoever pressed Ctrl-C didn't mean only the pass. */
+	if (r == -EINTR)
+		raise(SIGINT);
+	if (r < 0)
 		warn(q, &e);
 	/* What can't be written here can still be read. */
 	if (!q->store && reopen(q, STORE_READ, &e) < 0)

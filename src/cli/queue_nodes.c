@@ -229,7 +229,7 @@ static void put_head(const struct cluster_node *n, int64_t now_ms, const struct 
 	static const struct store_node none;
 	const struct store_node *row = n->row ? n->row : &none;
 	const char *state = row->state && *row->state ? row->state : "not looked at yet",
-		   *name = cluster_node_name(n);
+		   *name = cluster_node_name(n), *why;
 	bool is_up = !strcmp(state, "up");
 	struct row r;
 
@@ -248,14 +248,17 @@ static void put_head(const struct cluster_node *n, int64_t now_ms, const struct 
 		row_printf(&r, ROW_DIM, ", seen %s ago", buf_str(&age));
 	}
 	row_end(&r);
-	/* The sentence behind any state but a good one. */
-	if (n->why_not[0] || (!is_up && row->last_error)) {
-		CLEANUP(buf_done) struct buf why = {0};
+	/* The sentence behind any state but a good one; that it's drained or ignored stands above. */
+	why = n->why_not;
+	if (!*why || !strcmp(why, "drained") || !strcmp(why, "ignored"))
+		why = !is_up && row->last_error ? row->last_error : "";
+	if (*why) {
+		CLEANUP(buf_done) struct buf line = {0};
 
-		queue_put_line(&why, n->why_not[0] ? n->why_not : row->last_error, ERROR_CELLS);
+		queue_put_line(&line, why, ERROR_CELLS);
 		row_begin(&r, style, out);
 		row_text(&r, ROW_PLAIN, "  ");
-		row_wrap(&r, ROW_AMBER, 2, buf_str(&why));
+		row_wrap(&r, ROW_AMBER, 2, buf_str(&line));
 	}
 }
 

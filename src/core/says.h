@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum says { SAYS_CUDA_OOM, SAYS_DISK_FULL, SAYS_GPU_FAULT, SAYS_N };
 
@@ -13,11 +14,15 @@ const char *says_name(enum says s);
 
 #define SAYS_CARRY 64 /* above the longest phrase */
 #define SAYS_STEP 65536
+#define SAYS_PAIRS 4096
 
 /* A search through bytes that come in pieces. Zeroed is a new one. */
 struct says_search {
 	unsigned found; /* bit i: enum says i */
 	size_t carry_n;
+	size_t least; /* bytes of the shortest phrase; 0: not prepared */
+	uint8_t skip
+		[SAYS_PAIRS]; /* by two bytes: how far on the next place is that could end one */
 	char text[SAYS_CARRY + SAYS_STEP];
 };
 

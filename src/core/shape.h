@@ -10,4 +10,5 @@
 
 #define SHAPE_MAX 512 /* bytes; a longer one ends in a hash of all of it */
 
+/* *ret is replaced. A command of nothing but blanks and comments has the shape "". Linear in n. */
 void shape_of(const char *command, size_t n, struct buf *ret);

@@ -3,6 +3,7 @@
 
 #include "fleet/fleet.h"
 #include "fleet/link.h"
+#include "fleet/text_sample.h"
 
 struct ssh_site;
 
@@ -42,5 +43,3 @@ void host_text_begin(struct host *h, const char *why);
 /* The next sample, if it's still text. */
 void host_text_poll(struct host *h);
 void host_text_end(struct host *h);
-/* nvidia-smi's answer to a sample; pure. -ENODEV with its own first words when there's no card to be had. */
-int host_text_parse(const char *text, size_t n, struct sample *ret, struct err *e);

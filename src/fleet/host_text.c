@@ -13,14 +13,12 @@
 #include <string.h>
 
 #define LIMIT_MS 30000
-#define BYTES_MAX (8 * 1024 * 1024)
 #define INTERVAL_MIN_MS \
 	2000 /* each one starts a program on the node that asks the driver for everything */
 #define AGENT_AGAIN_MS ((int64_t)10 * 60 * 1000)
-#define NOT_FOUND 127
 
 /* Its XML has everything; where that fails (old drivers, wrappers) the two queries that older schedulers use. */
-static const char command[] =
+const char text_sample_command[] =
 	"if command -v nvidia-smi >/dev/null 2>&1; then nvidia-smi -q -x; echo; echo gpustow-gpus; "
 	"nvidia-smi --query-gpu=index,uuid,memory.total,memory.used,utilization.gpu --format=csv,noheader,nounits; "
 	"echo gpustow-apps; nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits; "
@@ -54,7 +52,7 @@ static int no_cards(const char *text, size_t n, struct err *e)
 	return -ENODEV;
 }
 
-int host_text_parse(const char *text, size_t n, struct sample *ret, struct err *e)
+int text_sample_parse(const char *text, size_t n, struct sample *ret, struct err *e)
 {
 	size_t n_xml, n_gpus;
 	const char *gpus = split(text, n, "\ngpustow-gpus\n", &n_xml), *apps;
@@ -101,9 +99,9 @@ static void take_text(struct host *h, int status, const char *out, size_t n)
 	struct sample s = {0};
 	struct err e = {0};
 
-	if (status == NOT_FOUND) {
+	if (status == TEXT_SAMPLE_NONE) {
 		say_none(h, "there's no nvidia-smi");
-	} else if (host_text_parse(out, n, &s, &e)) {
+	} else if (text_sample_parse(out, n, &s, &e)) {
 		say_none(h, e.text);
 	} else {
 		s.wall_ms = clock_wall_ms();
@@ -144,7 +142,7 @@ static void run(struct host *h)
 		link_retry(h->link);
 	}
 	h->is_running = true;
-	link_run_text(h->link, command, LIMIT_MS, BYTES_MAX, on_done, h);
+	link_run_text(h->link, text_sample_command, LIMIT_MS, TEXT_SAMPLE_MAX, on_done, h);
 }
 
 void host_text_poll(struct host *h)

@@ -168,7 +168,7 @@ static void greeted(struct link *l, const char *op, const json_t *msg)
 	struct link_hello hello;
 
 	if (!strcmp(op, "stale")) {
-		go_down(l, "another scheduler commands this queue now");
+		go_down(l, LINK_STALE);
 	} else if (strcmp(op, "hello") != 0 || !read_hello(msg, &hello)) {
 		go_down(l, "the agent did not say hello as agreed");
 	} else {

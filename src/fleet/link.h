@@ -20,6 +20,9 @@ struct link_hello {
 	int64_t boot_ms, wall_ms, pid;
 };
 
+/* What `down` is told when a controller with a higher fence, or another link of this one, commands the queue there. */
+#define LINK_STALE "another scheduler commands this queue now"
+
 struct link_owner {
 	void *arg;
 	void (*up)(void *arg, const struct link_hello *hello);

@@ -62,7 +62,7 @@ void streams_free(struct streams *x)
 static struct stream *find(const struct streams *x, int64_t id)
 {
 	for (size_t i = 0; i < x->n; i++)
-		if (x->items[i]->id == id && !x->items[i]->is_gone)
+		if (x->items[i]->id == id)
 			return x->items[i];
 	return NULL;
 }

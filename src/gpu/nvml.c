@@ -457,9 +457,8 @@ static void sample_procs(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml
 }
 
 /* The card's instances behind all whole cards, and the rows that are theirs. */
-static void add_instances(
-	const struct nvml_card *c, uint32_t i, struct nvml_rows *rows, uint32_t from,
-	struct gpu_snapshot *ret)
+static void add_instances(const struct nvml_card *c, uint32_t i, struct nvml_rows *rows,
+	uint32_t from, struct gpu_snapshot *ret)
 {
 	bool is_asleep = ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP;
 	uint32_t first = ret->n_cards;

@@ -166,7 +166,8 @@ static void put_ills(const struct nvml_card *c, struct gpu_card *ret)
 
 	ret->xid = (struct gpu_xid){
 		.last = c->xid_last, .boot_ms = c->xid_boot_ms, .count = c->xid_count};
-	ret->is_mig_parent = c->mig_mode == 1;
+	/* One that hasn't been asked since it was enumerated is what it was. */
+	ret->is_mig_parent = c->mig_mode == 1 || (c->mig_mode < 0 && c->n_mig > 0);
 	for (size_t i = 0; i < ARRAY_LEN(waits); i++)
 		if (value_is_present(c->slow[waits[i]]) && c->slow[waits[i]].v == 1)
 			ret->reset = GPU_RESET_PENDING;

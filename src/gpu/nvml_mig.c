@@ -164,12 +164,13 @@ void nvml_mig_details(const struct nvml_card *c, uint32_t position, struct gpu_s
 	}
 }
 
-static void put_name(const struct gpu_card *parent, const struct gpu_instance *g, char *ret)
+static void put_name(const struct gpu_card *parent, struct gpu_card *to)
 {
-	int n = snprintf(ret, GPU_NAME_LEN, "%.56s MIG", parent->name);
+	char name[57]; /* so that the profile finds room behind it */
 
-	if (g->profile[0] != '\0')
-		snprintf(ret + n, GPU_NAME_LEN - (size_t)n, " %s", g->profile);
+	snprintf(name, sizeof(name), "%.56s", parent->name);
+	snprintf(to->name, sizeof(to->name), "%s MIG%s%s", name, to->profile[0] ? " " : "",
+		to->profile);
 }
 
 /* The driver has no sensors for an instance; of a card that can't be asked, nothing is known of its instances either. */
@@ -212,7 +213,7 @@ void nvml_mig_cards(
 		memcpy(to->bus_id, parent->bus_id, sizeof(to->bus_id));
 		memcpy(to->arch, parent->arch, sizeof(to->arch));
 		memcpy(to->profile, g->profile, sizeof(to->profile));
-		put_name(parent, g, to->name);
+		put_name(parent, to);
 		put_figures(parent, g, is_asked, to->m);
 	}
 }

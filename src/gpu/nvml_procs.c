@@ -173,8 +173,7 @@ static struct value larger(struct value a, struct value b)
 /* Not every version of a list names the instance. */
 static bool is_same(const struct gpu_proc *a, const struct gpu_proc *b)
 {
-	return a->pid == b->pid &&
-	       (a->gi == 0 || b->gi == 0 || (a->gi == b->gi && a->ci == b->ci));
+	return a->pid == b->pid && (a->gi == 0 || b->gi == 0 || (a->gi == b->gi && a->ci == b->ci));
 }
 
 /*

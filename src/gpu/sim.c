@@ -38,7 +38,8 @@ struct sim {
 	/* By position: the whole cards, then the instances of the first that's cut, and so on. */
 	char uuid[GPU_MAX][GPU_UUID_LEN];
 	int64_t total_mib[GPU_MAX];
-	uint32_t parent[GPU_MAX], instance[GPU_MAX]; /* parent: the position itself for a whole card */
+	uint32_t parent[GPU_MAX],
+		instance[GPU_MAX]; /* parent: the position itself for a whole card */
 	struct gpu_xid xid[GPU_MAX]; /* of whole cards */
 };
 

@@ -149,7 +149,8 @@ static bool names(const char *controllers, size_t n, const char *name)
 	size_t len = strlen(name);
 
 	for (size_t i = 0; i + len <= n; i++)
-		if (memcmp(controllers + i, name, len) == 0 && (i == 0 || controllers[i - 1] == ',') &&
+		if (memcmp(controllers + i, name, len) == 0 &&
+			(i == 0 || controllers[i - 1] == ',') &&
 			(i + len == n || controllers[i + len] == ','))
 			return true;
 	return false;
@@ -235,7 +236,8 @@ static void read_memory(const struct node_reader *r, struct buf *b, struct node_
 
 		if (ret->mem_total_mib < 0 || limit < ret->mem_total_mib)
 			ret->mem_total_mib = limit;
-		if (left >= 0 && (ret->mem_available_mib < 0 || left / MIB < ret->mem_available_mib))
+		if (left >= 0 &&
+			(ret->mem_available_mib < 0 || left / MIB < ret->mem_available_mib))
 			ret->mem_available_mib = left / MIB;
 	}
 }

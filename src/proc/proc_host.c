@@ -59,13 +59,18 @@ int proc_boot_id(char ret[40])
 		return 0;
 	}
 #endif
+	/* No process outlives a boot, nor do those that are forked from it. */
+	static char known[BOOT_ID_CHARS + 1];
 	CLEANUP(buf_done) struct buf b = {0};
-	int r = read_line("/proc/sys/kernel/random/boot_id", &b);
-	if (r < 0)
-		return r;
-	if (!is_boot_id(b.data, b.len))
-		return -EBADMSG;
-	memcpy(ret, b.data, BOOT_ID_CHARS + 1);
+	if (!known[0]) {
+		int r = read_line("/proc/sys/kernel/random/boot_id", &b);
+		if (r < 0)
+			return r;
+		if (!is_boot_id(b.data, b.len))
+			return -EBADMSG;
+		memcpy(known, b.data, sizeof(known));
+	}
+	memcpy(ret, known, sizeof(known));
 	return 0;
 }
 

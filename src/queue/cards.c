@@ -17,17 +17,18 @@ static void put_evidence(const struct store_faults *l, struct buf *b)
 	char *text;
 
 	for (size_t i = 0; i < l->n; i++)
-		json_array_append_new(list, json_pack("{s:I, s:I, s:s?, s:s?}", "job",
-						    (json_int_t)l->v[i].job, "xid",
-						    (json_int_t)l->v[i].xid, "shape", l->v[i].shape,
-						    "what", l->v[i].what));
+		json_array_append_new(
+			list, json_pack("{s:I, s:I, s:s?, s:s?}", "job", (json_int_t)l->v[i].job,
+				      "xid", (json_int_t)l->v[i].xid, "shape", l->v[i].shape,
+				      "what", l->v[i].what));
 	text = json_dumps(list, JSON_COMPACT);
 	buf_puts(b, text ? text : "[]");
 	free(text);
 	json_decref(list);
 }
 
-static int take_out(struct pass *p, const char *node, const struct job_card *card, int64_t n, struct err *e)
+static int take_out(
+	struct pass *p, const char *node, const struct job_card *card, int64_t n, struct err *e)
 {
 	CLEANUP(store_card_faults_done) struct store_faults faults = {0};
 	CLEANUP(buf_done) struct buf evidence = {0}, why = {0}, title = {0};
@@ -40,12 +41,16 @@ static int take_out(struct pass *p, const char *node, const struct job_card *car
 		p->config->settings.card_fault_window_ms / 60000);
 	if (faults.n && faults.v[faults.n - 1].what)
 		buf_printf(&why, "; the last: %.200s", faults.v[faults.n - 1].what);
-	r = store_card_out(p->store, node, card->uuid, buf_str(&why), "faults", buf_str(&evidence), e);
+	r = store_card_out(
+		p->store, node, card->uuid, buf_str(&why), "faults", buf_str(&evidence), e);
 	if (r)
 		return r < 0 ? r : 0;
-	buf_printf(&title, "GPU %d of %s is taken out of service: %s", card->index, node, buf_str(&why));
-	r = store_event_add(p->store, EVENT_CARD_OUT, 0, node, buf_str(&title), buf_str(&evidence), e);
-	return r < 0 ? r : store_alert_add(p->store, ALERT_CARD_OUT, 0, node, buf_str(&title), NULL, e);
+	buf_printf(&title, "GPU %d of %s is taken out of service: %s", card->index, node,
+		buf_str(&why));
+	r = store_event_add(
+		p->store, EVENT_CARD_OUT, 0, node, buf_str(&title), buf_str(&evidence), e);
+	return r < 0 ? r
+		     : store_alert_add(p->store, ALERT_CARD_OUT, 0, node, buf_str(&title), NULL, e);
 }
 
 static int count_fault(struct pass *p, const struct job *j, const struct job_card *card,

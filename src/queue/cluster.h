@@ -19,7 +19,8 @@ struct cluster_card {
 	bool is_in_service; /* not taken out by faults or by a person */
 	const char *out_why; /* when it isn't; into the cluster */
 	bool is_usable; /* a job may get it now, as far as the card goes; the node has its own */
-	char why_not[160]; /* when it isn't: "out of service: ...", "not in the node's list of GPUs" */
+	char why_not
+		[160]; /* when it isn't: "out of service: ...", "not in the node's list of GPUs" */
 	/* For people and JSON (nvidb 6.6, 9.4). */
 	int64_t queue_mem_mib; /* measured, our jobs' of this queue */
 	int64_t reserved_mib; /* sum of their charges */

@@ -13,7 +13,8 @@
 static struct estimate time_left(const struct cluster *c, const struct job *j)
 {
 	const struct store_learned *l;
-	int64_t ran = j->started_ms > 0 && c->now_ms > j->started_ms ? c->now_ms - j->started_ms : 0;
+	int64_t ran =
+		j->started_ms > 0 && c->now_ms > j->started_ms ? c->now_ms - j->started_ms : 0;
 	int64_t by_limit = j->max_runtime_ms > ran ? j->max_runtime_ms - ran : 0;
 
 	l = cluster_learned(c, j);

@@ -41,8 +41,7 @@ static void read_guards(struct cluster *c, const json_t *list)
 		const json_t *g = json_array_get(list, i);
 		const char *name = json_string_value(json_array_get(g, 1));
 		int32_t node = name ? cluster_node_named(c, name) : -1;
-		uint64_t cards =
-			node < 0 ? 0 : cards_of(&c->nodes[node], json_array_get(g, 2));
+		uint64_t cards = node < 0 ? 0 : cards_of(&c->nodes[node], json_array_get(g, 2));
 
 		if (cards)
 			in->guards[in->n_guards++] = (struct kept_guard){
@@ -112,8 +111,8 @@ static bool is_guarded(const struct cluster *c, const struct cluster_plan *p, ui
 
 static void put_beside(json_t *list, int64_t job, int64_t attempt, int64_t guard)
 {
-	json_array_append_new(list, json_pack("[I,I,I]", (json_int_t)job, (json_int_t)attempt,
-					    (json_int_t)guard));
+	json_array_append_new(list,
+		json_pack("[I,I,I]", (json_int_t)job, (json_int_t)attempt, (json_int_t)guard));
 }
 
 char *cluster_guard_text(const struct cluster *c, const struct cluster_plan *p)

@@ -73,9 +73,11 @@ int32_t cluster_node_named(const struct cluster *c, const char *name);
 /* What is known of the job's shape, or NULL. */
 const struct store_learned *cluster_learned(const struct cluster *c, const struct job *j);
 
+/* cluster_room.c: all cards of all nodes; `queue` is this queue's uuid. After the guard was read. */
+void rooms_fill(struct cluster *c, const char *queue);
+
 /* cluster_wish.c */
-struct wish *wish_find(
-	const struct cluster *c, struct cluster_plan_inner *p, const struct job *j);
+struct wish *wish_find(const struct cluster *c, struct cluster_plan_inner *p, const struct job *j);
 /* MiB or UNDECLARED, after defaults and learning. */
 int64_t wish_need_mib(const struct cluster *c, const struct wish *w, const struct job *j,
 	enum vram_source *ret_source);

@@ -55,7 +55,9 @@ static json_t *used_percent(const struct inv_card *i)
 {
 	if (i->used_mib < 0 || i->total_mib <= 0)
 		return json_null();
-	return json_real((double)(i->used_mib * 1000 / i->total_mib) / 10);
+	int64_t tenths = i->used_mib * 1000 / i->total_mib;
+
+	return json_real((double)tenths / 10);
 }
 
 static void put_ours(json_t *o, const struct cluster_node *n, const struct cluster_card *card)
@@ -77,8 +79,7 @@ static void put_ours(json_t *o, const struct cluster_node *n, const struct clust
 	json_object_set_new(o, "out_of_service_reason", text_or_null(card->out_why));
 	json_object_set_new(o, "placeable", json_boolean(is_open));
 	json_object_set_new(o, "why_not_placeable",
-		is_open ? json_null()
-			: text_or_null(card->is_usable ? n->why_not : card->why_not));
+		is_open ? json_null() : text_or_null(card->is_usable ? n->why_not : card->why_not));
 	json_object_set_new(o, "promised_mb", json_integer(card->room.promised_mib));
 	json_object_set_new(o, "other_queues_mb", json_integer(card->others_mib));
 	json_object_set_new(o, "headroom_mb", json_integer(card->room.headroom_mib));
@@ -211,8 +212,7 @@ static const char *const words[] = {
 	[WHY_HOST_TOO_SMALL] = "host-too-small",
 };
 
-static const char *word_of(
-	const struct cluster *c, const struct cluster_plan *p, size_t i)
+static const char *word_of(const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	const struct job *j = &c->pending.v[i];
 	const struct store_unmet_row *rows;
@@ -241,7 +241,7 @@ static json_t *blockers_json(const struct cluster *c, const struct cluster_plan 
 	size_t n = cluster_unmet_of(c, j, &rows);
 	json_t *a = json_array();
 	int32_t node = d->guard_cards ? d->guard_node : d->best_card >= 0 ? d->best_node : -1;
-	uint64_t cards = d->guard_cards ? d->guard_cards
+	uint64_t cards = d->guard_cards	     ? d->guard_cards
 			 : d->best_card >= 0 ? UINT64_C(1) << d->best_card
 					     : 0;
 
@@ -264,8 +264,9 @@ static json_t *best_json(const struct cluster *c, const struct plan_decision *d)
 	if (d->best_node < 0 || d->best_card < 0)
 		return json_null();
 	inv_card_label(&c->nodes[d->best_node].inv.cards[d->best_card], label);
-	return json_pack("{s:s, s:s, s:I}", "node", cluster_node_name(&c->nodes[d->best_node]), "gpu",
-		label, "free_mib", (json_int_t)(d->best_free_mib > 0 ? d->best_free_mib : 0));
+	return json_pack("{s:s, s:s, s:I}", "node", cluster_node_name(&c->nodes[d->best_node]),
+		"gpu", label, "free_mib",
+		(json_int_t)(d->best_free_mib > 0 ? d->best_free_mib : 0));
 }
 
 json_t *cluster_why_json(const struct cluster *c, const struct cluster_plan *p, size_t i)
@@ -285,9 +286,9 @@ json_t *cluster_why_json(const struct cluster *c, const struct cluster_plan *p, 
 	json_object_set_new(o, "vram_source", json_string(vram_source_name(source)));
 	json_object_set_new(o, "best", best_json(c, d));
 	json_object_set_new(o, "blocked_by", blockers_json(c, p, i));
-	json_object_set_new(o, "guard", d->why == WHY_GUARDED ? json_integer((json_int_t)d->guard_id)
-							      : json_null());
-	json_object_set_new(o, "estimate_s",
-		e.ms >= 0 ? json_integer((e.ms + 999) / 1000) : json_null());
+	json_object_set_new(o, "guard",
+		d->why == WHY_GUARDED ? json_integer((json_int_t)d->guard_id) : json_null());
+	json_object_set_new(
+		o, "estimate_s", e.ms >= 0 ? json_integer((e.ms + 999) / 1000) : json_null());
 	return o;
 }

@@ -30,7 +30,8 @@ static bool is_unknown(const struct cluster_node *n)
 	       (!n->row || n->inv.sampled_wall_ms == 0);
 }
 
-static void fill_plan_nodes(const struct cluster *c, const bool *fresh, struct cluster_plan_inner *p)
+static void fill_plan_nodes(
+	const struct cluster *c, const bool *fresh, struct cluster_plan_inner *p)
 {
 	size_t n_cards = 0, first = 0;
 
@@ -86,8 +87,7 @@ static void fill_plan_job(
 
 static struct plan_policy policy_of(const struct queue_settings *s)
 {
-	return (struct plan_policy){
-		.place = s->placement == QUEUE_PACK ? PLACE_PACK : PLACE_SPREAD,
+	return (struct plan_policy){.place = s->placement == QUEUE_PACK ? PLACE_PACK : PLACE_SPREAD,
 		.idle_threshold_mib = s->idle_threshold_mib,
 		.max_jobs_per_card = (uint32_t)s->max_jobs_per_gpu,
 		.is_in_order = true,
@@ -151,7 +151,8 @@ static size_t place_in_order(const struct cluster *c, const struct job *j)
 }
 
 /* Prerequisites that haven't ended; whether those that have ended ended well is seen at the submit. */
-static size_t unmet_of_try(const struct cluster *c, const struct job *j, struct store_unmet_row *rows)
+static size_t unmet_of_try(
+	const struct cluster *c, const struct job *j, struct store_unmet_row *rows)
 {
 	size_t n = 0;
 
@@ -168,8 +169,7 @@ static size_t unmet_of_try(const struct cluster *c, const struct job *j, struct 
 	return n;
 }
 
-void cluster_try(
-	struct cluster *c, const struct job *j, struct plan_decision *ret, struct buf *why)
+void cluster_try(struct cluster *c, const struct job *j, struct plan_decision *ret, struct buf *why)
 {
 	CLEANUP(buf_done) struct buf shape = {0};
 	struct store_jobs pending = c->pending;

@@ -55,7 +55,8 @@ static const char *state_word(enum job_state s)
 	}
 }
 
-static void put_unmet(struct buf *out, const struct job *j, const struct store_unmet_row *rows, size_t n)
+static void put_unmet(
+	struct buf *out, const struct job *j, const struct store_unmet_row *rows, size_t n)
 {
 	size_t named = 0, all = 0;
 
@@ -96,13 +97,15 @@ static bool put_blocked(struct buf *out, const struct cluster *c, const struct j
 
 /* ---- what is asked for ---- */
 
-static void put_source(struct buf *out, const struct cluster *c, const struct job *j, enum vram_source from)
+static void put_source(
+	struct buf *out, const struct cluster *c, const struct job *j, enum vram_source from)
 {
 	const struct store_learned *l = from == VRAM_LEARNED ? cluster_learned(c, j) : NULL;
 
 	if (l)
-		buf_printf(out, " (learned: %" PRId64 " run%s of this command took %" PRId64
-				" MiB at most)",
+		buf_printf(out,
+			" (learned: %" PRId64 " run%s of this command took %" PRId64
+			" MiB at most)",
 			l->n_peaks, plural(l->n_peaks), l->peak_max_mib);
 	else if (from == VRAM_DEFAULT)
 		buf_puts(out, " (default_vram)");
@@ -130,7 +133,8 @@ static void put_wishes(struct buf *out, const struct job *j)
 	}
 }
 
-static void put_needs(struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
+static void put_needs(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	const struct plan_job *pj = &p->inner->jobs[i];
 	const struct job *j = &c->pending.v[i];
@@ -160,21 +164,15 @@ static void put_holders(struct buf *out, const struct cluster *c, size_t node, s
 	const struct cluster_card *k = &c->nodes[node].cards[card];
 	const struct node_charges *l = &c->inner->charges[node];
 	const struct card_room *r = &k->room;
-	size_t named = 0, more = 0;
+	size_t named = 0;
 
 	buf_printf(out, ": of %" PRId64 " MiB", r->total_mib);
-	for (size_t i = 0; i < l->n; i++) {
-		if (l->v[i].card != card || !l->v[i].job)
-			continue;
-		if (named++ == NAMED_MAX)
-			more++;
-		else if (named <= NAMED_MAX)
+	for (size_t i = 0; i < l->n; i++)
+		if (l->v[i].card == card && l->v[i].job && named++ < NAMED_MAX)
 			buf_printf(out, ", job %" PRId64 " %s %" PRId64, l->v[i].job,
 				l->v[i].is_leftover ? "left behind" : "is charged", l->v[i].mib);
-	}
 	if (named > NAMED_MAX)
 		buf_printf(out, ", %zu more jobs", named - NAMED_MAX);
-	(void)more;
 	if (k->others_mib > 0)
 		buf_printf(out, ", your other queues are charged %" PRId64, k->others_mib);
 	if (r->foreign_mib > 0)
@@ -254,7 +252,8 @@ static void put_absent(struct buf *out, const struct cluster *c, const struct cl
 
 /* ---- the guard ---- */
 
-static void put_blockers(struct buf *out, const struct cluster *c, const struct plan_decision *d, int64_t id)
+static void put_blockers(
+	struct buf *out, const struct cluster *c, const struct plan_decision *d, int64_t id)
 {
 	const struct node_charges *l = &c->inner->charges[d->guard_node];
 	int64_t seen[NAMED_MAX];
@@ -276,14 +275,19 @@ static void put_blockers(struct buf *out, const struct cluster *c, const struct 
 			more++;
 	}
 	for (size_t k = 0; k < n; k++)
-		buf_printf(out, "%s%" PRId64, k ? ", " : n > 1 ? " until jobs " : " until job ", seen[k]);
+		buf_printf(out, "%s%" PRId64,
+			k	? ", "
+			: n > 1 ? " until jobs "
+				: " until job ",
+			seen[k]);
 	if (more)
 		buf_printf(out, " and %zu more", more);
 	if (n)
 		buf_puts(out, n > 1 ? " have ended" : " has ended");
 }
 
-static void put_own_guard(struct buf *out, const struct cluster *c, const struct plan_decision *d, int64_t id)
+static void put_own_guard(
+	struct buf *out, const struct cluster *c, const struct plan_decision *d, int64_t id)
 {
 	if (!d->guard_cards)
 		return;
@@ -293,7 +297,8 @@ static void put_own_guard(struct buf *out, const struct cluster *c, const struct
 	put_blockers(out, c, d, id);
 }
 
-static void put_guarded(struct buf *out, const struct cluster *c, const struct cluster_plan *p, uint64_t id)
+static void put_guarded(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, uint64_t id)
 {
 	buf_printf(out, "would delay job %" PRIu64 ", which has waited long", id);
 	for (size_t k = 0; k < p->n; k++) {
@@ -358,7 +363,8 @@ static void put_models(struct buf *out, const struct cluster *c, const struct pl
 	}
 }
 
-static void put_never(struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
+static void put_never(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	const struct plan_decision *d = &p->decisions[i];
 	const struct plan_job *j = &p->inner->jobs[i];
@@ -372,8 +378,8 @@ static void put_never(struct buf *out, const struct cluster *c, const struct clu
 	}
 	put_needs(out, c, p, i);
 	if (d->why == WHY_TOO_MANY_CARDS)
-		buf_printf(out, "; one node has %" PRIu32 " at most that jobs may use",
-			d->have_cards);
+		buf_printf(
+			out, "; one node has %" PRIu32 " at most that jobs may use", d->have_cards);
 	else if (d->why == WHY_NOT_JOINED)
 		buf_printf(out, "; at most %" PRIu32 " that are large enough are", d->have_cards);
 	else if (d->why == WHY_NO_CARD)
@@ -384,7 +390,8 @@ static void put_never(struct buf *out, const struct cluster *c, const struct clu
 
 /* ---- the plan's reason ---- */
 
-static void put_host(struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
+static void put_host(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	const struct plan_decision *d = &p->decisions[i];
 
@@ -404,15 +411,19 @@ static void put_limit(struct buf *out, const struct cluster *c, const struct pla
 	const struct queue_settings *s = &c->config->settings;
 
 	if (j->gpus == 0)
-		buf_printf(out, "%" PRId64 " CPU jobs run on every node that it may use, and that's the limit (max_cpu_jobs_per_node)",
+		buf_printf(out,
+			"%" PRId64
+			" CPU jobs run on every node that it may use, and that's the limit (max_cpu_jobs_per_node)",
 			s->max_cpu_jobs_per_node);
 	else
 		buf_printf(out,
-			"there is room, but %" PRId64 " jobs on a GPU are the limit (max_jobs_per_gpu)",
+			"there is room, but %" PRId64
+			" jobs on a GPU are the limit (max_jobs_per_gpu)",
 			s->max_jobs_per_gpu);
 }
 
-static void put_reason(struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
+static void put_reason(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	const struct plan_decision *d = &p->decisions[i];
 	const struct plan_job *j = &p->inner->jobs[i];
@@ -467,13 +478,15 @@ static void put_reason(struct buf *out, const struct cluster *c, const struct cl
 	}
 }
 
-static void put_estimate(struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
+static void put_estimate(
+	struct buf *out, const struct cluster *c, const struct cluster_plan *p, size_t i)
 {
 	struct estimate e = cluster_estimate(c, p, i);
 
 	if (e.ms < 0)
 		return;
-	buf_puts(out, e.is_bound ? "; by the others' time limits in " : "; by earlier runs in about ");
+	buf_puts(out,
+		e.is_bound ? "; by the others' time limits in " : "; by earlier runs in about ");
 	text_put_duration(out, e.ms);
 	buf_puts(out, e.is_bound ? " at most" : "");
 }

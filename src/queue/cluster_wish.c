@@ -92,9 +92,8 @@ static void make_masks(const struct cluster *c, struct wish *w)
 		w->only_node = w->only_node < 0 ? (int32_t)c->n_nodes : w->only_node;
 	}
 	if (w->lane)
-		w->only_node = w->only_node < 0 || w->only_node == lane_node
-				       ? lane_node
-				       : (int32_t)c->n_nodes;
+		w->only_node = w->only_node < 0 || w->only_node == lane_node ? lane_node
+									     : (int32_t)c->n_nodes;
 	if (!w->gpu && !w->model && w->min_total_mib <= 0 && !w->lane)
 		return;
 	w->masks = xcalloc(c->n_nodes + 1, sizeof(*w->masks));

@@ -44,8 +44,10 @@ int pass_keep(struct pass *p, struct err *e)
 	int64_t now_ms = clock_boot_ms();
 	int r;
 
+	/* A signal that came while nobody looked counts as well. */
+	event_base_loop(p->base, EVLOOP_NONBLOCK);
 	if (p->signal_no)
-		return err_set(e, -EINTR, "stopped by signal %d", p->signal_no);
+		return err_set(e, -EINTR, "the pass was stopped by signal %d", p->signal_no);
 	if (now_ms - p->renewed_ms < p->ttl_ms / 3)
 		return 0;
 	r = store_lease_renew(p->store, &p->lease, p->ttl_ms, e);
@@ -135,6 +137,10 @@ static int run_phases(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	links_wait(p);
+	/* Who was interrupted concludes nothing from silence. */
+	r = pass_keep(p, e);
+	if (r < 0)
+		return r;
 	nodes_identify(p);
 	nodes_take_samples(p);
 	exchange_read(p);
@@ -148,6 +154,8 @@ static int run_phases(struct pass *p, struct err *e)
 		return r;
 	exchange_stops(p);
 	r = launch_all(p, e);
+	if (!r)
+		r = pass_keep(p, e);
 	if (!r)
 		r = retention_apply(p, e);
 	links_flush(p);
@@ -202,7 +210,8 @@ static void count_nodes(struct pass *p)
 
 static void make_lists(struct tick_summary *t)
 {
-	json_t **lists[] = {&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
+	json_t **lists[] = {
+		&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
 
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		*lists[i] = json_array();
@@ -233,7 +242,8 @@ static void pass_done(struct pass *p)
 	free_loop(p);
 }
 
-static int set_last_tick(struct pass *p, struct err *e)
+/* It came to its end: when, and which one it was. */
+static int tell_end(struct pass *p, int64_t number, struct err *e)
 {
 	CLEANUP_FREE char *text = xasprintf("%" PRId64, clock_wall_ms());
 	int r = pass_begin(p, e);
@@ -241,6 +251,8 @@ static int set_last_tick(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	r = store_meta_set(p->store, LAST_TICK, text, e);
+	if (r >= 0)
+		r = store_pass_done(p->store, &p->lease, number, e);
 	if (r < 0) {
 		store_abort(p->store);
 		return r;
@@ -252,9 +264,15 @@ static int set_last_tick(struct pass *p, struct err *e)
 static int run_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	const struct store_lease *lease, struct tick_summary *sum, struct err *e)
 {
-	struct pass p = {.store = s, .config = c, .options = o, .sum = sum, .lease = *lease,
-		.ttl_ms = lease_ttl(&c->settings), .renewed_ms = clock_boot_ms(),
-		.begun_ms = clock_boot_ms(), .now_ms = clock_wall_ms()};
+	struct pass p = {.store = s,
+		.config = c,
+		.options = o,
+		.sum = sum,
+		.lease = *lease,
+		.ttl_ms = lease_ttl(&c->settings),
+		.renewed_ms = clock_boot_ms(),
+		.begun_ms = clock_boot_ms(),
+		.now_ms = clock_wall_ms()};
 	int64_t number = 0, alerts;
 	int r;
 
@@ -267,9 +285,7 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 	if (!r)
 		r = run_phases(&p, e);
 	if (!r)
-		r = set_last_tick(&p, e);
-	if (!r)
-		r = store_pass_done(s, lease, number, e);
+		r = tell_end(&p, number, e);
 	if (!r) {
 		sum->ran = true;
 		count_nodes(&p);
@@ -404,7 +420,8 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 	*ret = (struct tick_summary){0};
 	if (store_is_elsewheres(s))
 		return err_set(e, -EROFS,
-			"the queue's database belongs to another machine: it's only read here. `gpustow queue adopt` takes it over");
+			"the queue's database %s belongs to another machine: here it's only read, and nothing is started; give commands there",
+			store_path(s));
 	if (!o->is_forced && is_too_soon(s, &c->settings)) {
 		ret->skipped = "rate_limited";
 		return 0;

@@ -30,7 +30,7 @@ struct tick_options {
 	const char *owner; /* NULL: host:pid:random */
 	bool is_forced; /* no rate limit; waits up to wait_ms for a lease that somebody has */
 	int64_t wait_ms;
-	int64_t launch_wait_ms; /* how long started is waited for before it's left to the next pass; 0: launch_timeout */
+	int64_t launch_wait_ms; /* how long a start is waited for, from the last word about any, before it's left to the next pass; 0: 1.5 s. launch_timeout at most */
 };
 /*
  * One pass, with an event loop of its own. Forced and locked: it leaves a nudge, waits, and takes a pass that began after

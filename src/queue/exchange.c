@@ -5,7 +5,9 @@
 #include "queue/pass.h"
 
 #include "base/alloc.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "core/wire.h"
 
 #include <inttypes.h>
@@ -16,6 +18,9 @@
 #define SAMPLE_ID 2
 #define HEARTBEAT_MS 60000 /* what hasn't changed is written no more often */
 #define MEM_STEP_MIB 64 /* a change of less waits for the heartbeat */
+#define STOP_NEWS_MS 5000 /* a cancel so young is waited for */
+#define WORDS_MAX 500 /* bytes of a node's own words */
+#define DIR_MAX 4096
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -25,7 +30,10 @@ struct note *note_add(
 
 	GROW(p->notes, p->n_notes, p->cap_notes);
 	n = &p->notes[p->n_notes++];
-	*n = (struct note){.kind = kind, .node = node, .job = job, .attempt = attempt,
+	*n = (struct note){.kind = kind,
+		.node = node,
+		.job = job,
+		.attempt = attempt,
 		.seen = {.heartbeat_ms = -1, .gpu_mem_mib = -1, .peak_mib = -1}};
 	return n;
 }
@@ -40,13 +48,9 @@ struct flight *flight_of(struct pass *p, int64_t job, int64_t attempt)
 
 /* ---- the question ---- */
 
-/* Its jobs by name; those of a name that isn't configured any more by the root they were bound to (W-42). */
 static bool is_of_node(const struct pass_node *n, const struct job_bind *b)
 {
-	if (b->node && !strcmp(b->node, n->name))
-		return true;
-	return !strcmp(b->root_id, n->hello.root_id) && b->node &&
-	       !pass_node_named(n->pass, b->node);
+	return pass_node_of(n->pass, b) == n;
 }
 
 static void want(json_t *list, int64_t job, int64_t attempt)
@@ -59,8 +63,8 @@ static void want(json_t *list, int64_t job, int64_t attempt)
 /* A store that was moved or put back asks for the attempts that it'd make next, too: they may be over already. */
 static void want_next_attempts(const struct pass_node *n, json_t *list)
 {
-	struct store_question q = {.states = 1u << JOB_STATE_PENDING, .command_max = 1,
-		.limit = WANTS_MAX};
+	struct store_question q = {
+		.states = 1u << JOB_STATE_PENDING, .command_max = 1, .limit = WANTS_MAX};
 	struct store_jobs jobs = {0};
 	struct err e;
 
@@ -87,7 +91,8 @@ void exchange_begin(struct pass_node *n)
 		if (is_of_node(n, &p->reaps.v[i].bind))
 			want(list, p->reaps.v[i].job, p->reaps.v[i].attempt);
 	want_next_attempts(n, list);
-	link_send(n->link, json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
+	link_send(n->link,
+		json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
 	link_send(n->link, json_pack("{s:s, s:i}", "op", "sample", "id", SAMPLE_ID));
 }
 
@@ -116,11 +121,29 @@ static void look_whether_all_is_here(struct pass_node *n)
 	n->pass->answered_ms = clock_boot_ms();
 }
 
+#define CLAIM_KEY_LEN 48
+static void claim_key(int64_t job, int64_t attempt, char ret[CLAIM_KEY_LEN])
+{
+	snprintf(ret, CLAIM_KEY_LEN, "%" PRId64 ".%" PRId64, job, attempt);
+}
+
 static void on_observed(struct pass_node *n, const json_t *msg)
 {
+	json_t *claim;
+	size_t i;
+
 	if (json_integer_value(json_object_get(msg, "id")) != OBSERVE_ID)
 		return;
-	json_array_extend(n->claims, json_object_get(msg, "claims"));
+	json_array_foreach(json_object_get(msg, "claims"), i, claim)
+	{
+		char key[CLAIM_KEY_LEN];
+		int64_t job, attempt;
+
+		if (!name_in(claim, &job, &attempt))
+			continue;
+		claim_key(job, attempt, key);
+		json_object_set(n->claims, key, claim);
+	}
 	/* Absence means something only once all of the answer is here. */
 	n->is_observed = !json_is_true(json_object_get(msg, "more"));
 	look_whether_all_is_here(n);
@@ -159,6 +182,8 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 
 	if (!f)
 		return;
+	if (dir && strlen(dir) > DIR_MAX)
+		dir = NULL;
 	if (f->state == FLIGHT_SENT)
 		f->state = FLIGHT_CLAIMED;
 	if (dir) {
@@ -171,7 +196,8 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 static void on_started(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
 	over(n->pass, job, attempt);
-	note_add(n->pass, NOTE_STARTED, n->index, job, attempt)->msg = json_incref((json_t *)(uintptr_t)msg);
+	note_add(n->pass, NOTE_STARTED, n->index, job, attempt)->msg =
+		json_incref((json_t *)(uintptr_t)msg);
 }
 
 static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -179,16 +205,21 @@ static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_
 	over(n->pass, job, attempt);
 	if (n->pass->n_stops)
 		n->pass->n_stops--;
-	note_add(n->pass, NOTE_ENDED, n->index, job, attempt)->msg = json_incref((json_t *)(uintptr_t)msg);
+	note_add(n->pass, NOTE_ENDED, n->index, job, attempt)->msg =
+		json_incref((json_t *)(uintptr_t)msg);
 }
 
 static void on_refused(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
+	CLEANUP(buf_done) struct buf b = {0};
+	const char *why = text_in(msg, "text", "no reason was given");
+
 	if (!over(n->pass, job, attempt))
 		return;
 	n->has_refused = true;
-	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text =
-		xasprintf("%s refused it: %s", n->name, text_in(msg, "text", "no reason was given"));
+	buf_printf(&b, "%s refused it: ", n->name);
+	text_put_clean(&b, why, strnlen(why, WORDS_MAX));
+	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text = buf_take(&b);
 }
 
 static void on_conflict(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
@@ -224,7 +255,7 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 	} else if (!strcmp(op, "sample")) {
 		on_sample(n, msg);
 	} else if (!strcmp(op, "error")) {
-		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %s",
+		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
 	} else if (name_in(msg, &job, &attempt)) {
 		for (size_t i = 0; i < sizeof(of_attempts) / sizeof(*of_attempts); i++)
@@ -235,16 +266,18 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 
 /* ---- the table of protocol.md 5 ---- */
 
+void note_give_up(const struct pass_node *n, const struct job *j, const char *why)
+{
+	note_add(n->pass, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text =
+		xasprintf("given up by a person while nobody could say what became of it: %s", why);
+}
+
 static const json_t *claim_of(const struct pass_node *n, int64_t job, int64_t attempt)
 {
-	const json_t *c;
-	size_t i;
+	char key[CLAIM_KEY_LEN];
 
-	json_array_foreach(n->claims, i, c)
-		if (json_integer_value(json_object_get(c, "job")) == job &&
-			json_integer_value(json_object_get(c, "attempt")) == attempt)
-			return c;
-	return NULL;
+	claim_key(job, attempt, key);
+	return json_object_get(n->claims, key);
 }
 
 /* Nothing of that name there. Silence concludes nothing; that a root or a boot is another one does. */
@@ -253,21 +286,22 @@ static void judge_absence(struct pass_node *n, const struct job *j)
 	const struct job_bind *b = &j->bind;
 	bool is_same_root = !strcmp(b->root_id, n->hello.root_id);
 	bool is_same_machine = !strcmp(b->machine_key, n->hello.machine_key);
+	const char *why = !is_same_machine ? "another machine answers to that name now"
+			  : is_same_root   ? "the node's record of it is gone"
+					   : "the node's state directory is another one";
 
-	if (is_same_root && j->state == JOB_STATE_PENDING) {
+	if (is_same_root && j->state == JOB_STATE_PENDING)
 		note_add(n->pass, NOTE_NEVER, n->index, j->id, j->attempt)->text =
 			xasprintf("%s never had it", n->name);
-	} else if (is_same_machine && strcmp(b->boot_id, n->hello.boot_id) != 0) {
-		note_add(n->pass, NOTE_REBOOTED, n->index, j->id, j->attempt)->text =
-			xasprintf("%s was restarted under it, and its record went with that", n->name);
-	} else {
+	else if (is_same_machine && strcmp(b->boot_id, n->hello.boot_id) != 0)
+		note_add(n->pass, NOTE_REBOOTED, n->index, j->id, j->attempt)->text = xasprintf(
+			"%s was restarted under it, and its record went with that", n->name);
+	else if (j->cancel_ms)
+		note_give_up(n, j, why);
+	else
 		pass_say_error(n->pass, n->name, j->id,
-			"what became of its attempt can't be known: %s. It keeps its memory; `job cancel` and, when nothing of it is left there, `queue ignore %s` give it up",
-			!is_same_machine ? "another machine answers to that name now"
-			: is_same_root	 ? "the node's record of it is gone"
-					 : "the node's state directory is another one",
-			n->name);
-	}
+			"what became of its attempt can't be known: %s. It keeps its memory; `job cancel` gives it up",
+			why);
 }
 
 /* Its charges on all cards, from the agent's ledger. False: it's in none. */
@@ -305,7 +339,8 @@ static bool is_news(int64_t now_mib, int64_t before_mib)
 static void look_at_running(struct pass_node *n, const struct job *j, const json_t *claim)
 {
 	const char *progress = text_in(claim, "progress", "");
-	struct store_seen seen = {.heartbeat_ms = n->pass->now_ms, .gpu_mem_mib = -1, .peak_mib = -1};
+	struct store_seen seen = {
+		.heartbeat_ms = n->pass->now_ms, .gpu_mem_mib = -1, .peak_mib = -1};
 	bool has_progress = *progress && (!j->progress || strcmp(j->progress, progress) != 0);
 	bool is_old = n->pass->now_ms - j->heartbeat_ms >= HEARTBEAT_MS;
 	struct note *note;
@@ -361,16 +396,25 @@ static void reap(struct pass_node *n, const struct store_attempt *a)
 	if (!claim && !is_of_here)
 		return;
 	note = note_add(n->pass, NOTE_REAPED, n->index, a->job, a->attempt);
-	note->text = xasprintf("%s is back, and nothing of attempt %" PRId64 " runs there", n->name,
-		a->attempt);
+	note->text = xasprintf(
+		"%s is back, and nothing of attempt %" PRId64 " runs there", n->name, a->attempt);
 	note->msg = claim ? json_incref((json_t *)(uintptr_t)claim) : NULL;
+}
+
+static int by_id(const void *key, const void *job)
+{
+	int64_t id = *(const int64_t *)key, other = ((const struct job *)job)->id;
+
+	return id < other ? -1 : id > other;
 }
 
 static bool is_in_flight(const struct pass *p, int64_t job, int64_t attempt)
 {
-	for (size_t i = 0; i < p->live.n; i++)
-		if (p->live.v[i].id == job && p->live.v[i].attempt == attempt)
-			return true;
+	const struct job *j =
+		p->live.n ? bsearch(&job, p->live.v, p->live.n, sizeof(*p->live.v), by_id) : NULL;
+
+	if (j && j->attempt == attempt)
+		return true;
 	for (size_t i = 0; i < p->reaps.n; i++)
 		if (p->reaps.v[i].job == job && p->reaps.v[i].attempt == attempt)
 			return true;
@@ -380,10 +424,10 @@ static bool is_in_flight(const struct pass *p, int64_t job, int64_t attempt)
 /* Claims that this record has no open attempt for: settled and not yet acked, or of another course of time. */
 static void take_strays(struct pass_node *n)
 {
-	const json_t *c;
-	size_t i;
+	const char *key;
+	json_t *c;
 
-	json_array_foreach(n->claims, i, c)
+	json_object_foreach(n->claims, key, c)
 	{
 		int64_t job, attempt;
 
@@ -426,7 +470,7 @@ void exchange_stops(struct pass *p)
 {
 	for (size_t i = 0; i < p->live.n; i++) {
 		const struct job *j = &p->live.v[i];
-		struct pass_node *n = pass_node_named(p, j->bind.node);
+		struct pass_node *n = pass_node_of(p, &j->bind);
 		const json_t *claim;
 
 		if (!j->cancel_ms || !n || !node_answers(n))
@@ -436,6 +480,7 @@ void exchange_stops(struct pass *p)
 			continue;
 		send_stop(n, j->id, j->attempt,
 			j->grace_ms >= 0 ? j->grace_ms : p->config->settings.kill_grace_ms);
-		p->n_stops++;
+		/* One that takes its time is looked at again by the next pass. */
+		p->n_stops += p->now_ms - j->cancel_ms < STOP_NEWS_MS;
 	}
 }

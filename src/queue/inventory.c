@@ -103,8 +103,8 @@ static size_t pick_largest(const struct sample *s, uint32_t card, uint32_t *ret,
 		if (s->snap.procs[i].card != card)
 			continue;
 		(*ret_all)++;
-		for (at = n; at > 0 &&
-			     used_of(&s->snap.procs[ret[at - 1]]) < used_of(&s->snap.procs[i]);
+		for (at = n;
+			at > 0 && used_of(&s->snap.procs[ret[at - 1]]) < used_of(&s->snap.procs[i]);
 			at--)
 			if (at < INVENTORY_PROCS_MAX)
 				ret[at] = ret[at - 1];

@@ -59,7 +59,10 @@ static const struct figure {
 	size_t at;
 	int64_t unknown;
 } figures[] = {
-#define F(key, member, unknown) {key, offsetof(struct inv_card, member), unknown}
+#define F(key, member, unknown) \
+	{ \
+		key, offsetof(struct inv_card, member), unknown \
+	}
 	F("total", total_mib, -1),
 	F("used", used_mib, -1),
 	F("util", util_pct, -1),
@@ -91,8 +94,7 @@ static json_t *card_encode(const struct inv_card *c)
 	put_bool(o, "blind", c->is_blind);
 	put_text(o, "state", c->state == GPU_OK ? NULL : gpu_state_name(c->state));
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-		put_int(o, figures[i].key,
-			*(const int64_t *)((const char *)c + figures[i].at),
+		put_int(o, figures[i].key, *(const int64_t *)((const char *)c + figures[i].at),
 			figures[i].unknown);
 	put_int(o, "numa", c->numa, -1);
 	put_int(o, "peers", (int64_t)c->nvlink_peers, 0);
@@ -245,8 +247,8 @@ static void lists_decode(const json_t *o, struct inventory *ret)
 	for (size_t i = 0; i < n_cards; i++)
 		card_decode(json_array_get(cards, i), &ret->cards[ret->n_cards++]);
 	for (size_t i = 0; i < n_charges; i++)
-		ret->n_charges += charge_decode(json_array_get(charges, i), n_cards,
-			&ret->charges[ret->n_charges]);
+		ret->n_charges += charge_decode(
+			json_array_get(charges, i), n_cards, &ret->charges[ret->n_charges]);
 }
 
 int inventory_decode(const char *json, struct inventory *ret, struct err *e)

@@ -25,7 +25,8 @@
 #define PROGRESS_MAX 500
 #define EXIT_NOT_EXECUTABLE 126
 #define EXIT_NOT_FOUND 127
-#define SHELL_SIGNAL 128 /* a shell says so of a command that a signal ended, and the number behind it */
+#define SHELL_SIGNAL \
+	128 /* a shell says so of a command that a signal ended, and the number behind it */
 
 /* ---- what the node tells ---- */
 
@@ -63,8 +64,8 @@ static int decode_end(const json_t *o, struct attempt_end *ret, struct err *e)
 
 	if (!how || end_how_from_name(how, &ret->how) < 0 || !reason ||
 		stop_reason_from_name(reason, &ret->reason) < 0)
-		return err_set(e, -EINVAL,
-			"the node's record of an end says neither how it came nor why");
+		return err_set(
+			e, -EINVAL, "the node's record of an end says neither how it came nor why");
 	r = wire_int(o, "code", INT32_MIN, INT32_MAX, &code, e);
 	if (!r)
 		r = decode_times(o, ret, e);
@@ -335,9 +336,8 @@ static void put_error(const struct job *j, const struct end_facts *f, enum job_c
 	case JOB_CAUSE_NONE:
 		return;
 	case JOB_CAUSE_CANCELLED:
-		buf_puts(b,
-			f->end.how == END_NOT_STARTED ? "cancelled before it started"
-						      : "cancelled");
+		buf_puts(b, f->end.how == END_NOT_STARTED ? "cancelled before it started"
+							  : "cancelled");
 		if (j->cancel_reason && *j->cancel_reason) {
 			buf_puts(b, ": ");
 			text_put_clean(b, j->cancel_reason, strlen(j->cancel_reason));
@@ -356,9 +356,9 @@ static void put_error(const struct job *j, const struct end_facts *f, enum job_c
 		buf_puts(b, "its node was restarted under it");
 		return;
 	case JOB_CAUSE_VANISHED:
-		buf_puts(b,
-			is_stopped(&f->end) ? "it was stopped, but not by this queue"
-					    : "its process is gone and nobody saw how it ended");
+		buf_puts(b, is_stopped(&f->end)
+				    ? "it was stopped, but not by this queue"
+				    : "its process is gone and nobody saw how it ended");
 		put_last_line(b, f->tail);
 		return;
 	default:
@@ -398,9 +398,8 @@ static void put_detail(const struct end_facts *f, const struct queue_settings *s
 /* What the job wrote as its result: JSON as it is, anything else as {"raw": its start}. */
 static void put_result(const struct end_facts *f, struct buf *b)
 {
-	json_t *v = f->result && !f->result_is_cut
-			    ? json_loads(f->result, JSON_DECODE_ANY, NULL)
-			    : NULL;
+	json_t *v = f->result && !f->result_is_cut ? json_loads(f->result, JSON_DECODE_ANY, NULL)
+						   : NULL;
 	CLEANUP_FREE char *text = NULL;
 	size_t n;
 

@@ -21,6 +21,8 @@
 
 #define ROUNDS_MAX 3
 #define STARTED_WAIT_MS 1500 /* since the last word about a launch */
+#define STARTED_EACH_MS \
+	20 /* and so much for each that is in the air: a node may take them all before it answers */
 #define MESSAGE_MAX (900 * 1024) /* of JSON, below the wire's limit */
 #define BINDS_MAX 2000 /* of one round */
 
@@ -64,7 +66,8 @@ static void make_bind(const struct pass_node *n, const struct cluster_node *node
 }
 
 /* What was learned or is the queue's default stands with the job from now on, so that everybody counts the same. */
-static int note_need(struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
+static int note_need(
+	struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
 {
 	if (mib < 0 || (from != VRAM_LEARNED && from != VRAM_DEFAULT) ||
 		(mib == j->vram_mib && from == j->vram_source))
@@ -72,7 +75,8 @@ static int note_need(struct pass *p, const struct job *j, int64_t mib, enum vram
 	return store_set_vram(p->store, j->id, mib, from, e);
 }
 
-static struct flight *add_flight(struct pass *p, const struct job *j, size_t node, const char *token)
+static struct flight *add_flight(
+	struct pass *p, const struct job *j, size_t node, const char *token)
 {
 	struct flight *f;
 
@@ -83,7 +87,8 @@ static struct flight *add_flight(struct pass *p, const struct job *j, size_t nod
 	return f;
 }
 
-static int bind_one(struct pass *p, struct cluster *c, const struct cluster_plan *plan, size_t i, struct err *e)
+static int bind_one(
+	struct pass *p, struct cluster *c, const struct cluster_plan *plan, size_t i, struct err *e)
 {
 	const struct plan_decision *d = &plan->decisions[i];
 	const struct cluster_node *node = &c->nodes[d->node];
@@ -116,7 +121,19 @@ static int bind_one(struct pass *p, struct cluster *c, const struct cluster_plan
 	return r == -EPERM ? 0 : r;
 }
 
-static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e)
+/* For whom a place is kept: the next pass goes on from there. Written when it's another one than before. */
+static bool is_guard_news(struct pass *p, const char *guard)
+{
+	CLEANUP_FREE char *before = NULL;
+	struct err e;
+
+	if (store_meta_get(p->store, CLUSTER_GUARD_KEY, &before, &e) < 0)
+		return guard != NULL;
+	return !guard || strcmp(before, guard) != 0;
+}
+
+static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan *plan,
+	const char *guard, struct err *e)
 {
 	size_t first = p->n_flights;
 	int r = pass_begin(p, e);
@@ -126,6 +143,8 @@ static int bind_all(struct pass *p, struct cluster *c, const struct cluster_plan
 	for (size_t i = 0; r >= 0 && i < plan->n && p->n_flights - first < BINDS_MAX; i++)
 		if (plan->decisions[i].what == PLAN_START)
 			r = bind_one(p, c, plan, i, e);
+	if (r >= 0)
+		r = store_meta_set(p->store, CLUSTER_GUARD_KEY, guard, e);
 	if (r < 0) {
 		store_abort(p->store);
 		return r;
@@ -200,6 +219,7 @@ static void wait_for_starts(struct pass *p)
 	int64_t last = clock_boot_ms() + s->launch_timeout_ms,
 		quiet = p->options->launch_wait_ms ? p->options->launch_wait_ms : STARTED_WAIT_MS;
 
+	quiet += (int64_t)in_the_air(p) * STARTED_EACH_MS;
 	while (!p->signal_no && in_the_air(p) && clock_boot_ms() < last &&
 		clock_boot_ms() < p->flight_news_ms + quiet)
 		pass_turn(p);
@@ -214,7 +234,7 @@ static void say_unconfirmed(struct pass *p)
 		if (f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED)
 			continue;
 		pass_say_error(p, n->name, f->job, "handed to %s, start not confirmed%s%s", n->name,
-			link_is_up(n->link) ? "" : ": the link was lost", 
+			link_is_up(n->link) ? "" : ": the link was lost",
 			f->state == FLIGHT_CLAIMED ? " (the node has it)" : "");
 	}
 }
@@ -267,6 +287,7 @@ static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
 	CLEANUP(cluster_done) struct cluster c = {0};
 	CLEANUP(cluster_plan_done) struct cluster_plan plan = {0};
 	CLEANUP_FREE bool *fresh = NULL;
+	CLEANUP_FREE char *guard = NULL;
 	size_t first_note = p->n_notes;
 	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
 
@@ -276,10 +297,11 @@ static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
 	cluster_plan(&c, fresh, &plan);
 	if (!round)
 		r = never_apply(p, &c, &plan, e);
-	if (r < 0 || !count_starts(&plan))
+	guard = cluster_guard_text(&c, &plan);
+	if (r < 0 || (!count_starts(&plan) && !is_guard_news(p, guard)))
 		return r;
 	fault_point("queue.before-bind");
-	r = bind_all(p, &c, &plan, e);
+	r = bind_all(p, &c, &plan, guard, e);
 	if (!r)
 		r = send_bound(p, e);
 	*ret_again = was_refused(p, first_note);
@@ -291,8 +313,7 @@ static bool has_pending(struct pass *p)
 	struct store_counts counts;
 	struct err e;
 
-	return store_counts(p->store, &counts, &e) < 0 ||
-	       counts.by_state[JOB_STATE_PENDING] > 0;
+	return store_counts(p->store, &counts, &e) < 0 || counts.by_state[JOB_STATE_PENDING] > 0;
 }
 
 int launch_all(struct pass *p, struct err *e)

@@ -4,7 +4,8 @@
 #include "queue/pass.h"
 
 /* Fills f->launch, and f->body when that's too large to go in the message. inv: of the node, for how its cards are named. */
-void launch_make(struct pass *p, const struct job *j, const struct inventory *inv, struct flight *f);
+void launch_make(
+	struct pass *p, const struct job *j, const struct inventory *inv, struct flight *f);
 /* Sends the bodies that go ahead, and waits until they're there. What can't be sent is undone by a note. */
 void launch_stage_bodies(struct pass *p);
 void staging_free(struct staging *s);

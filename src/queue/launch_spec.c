@@ -137,9 +137,9 @@ static json_t *make_cards(const struct job *j)
 	json_t *cards = json_array();
 
 	for (size_t i = 0; i < j->bind.n_cards; i++)
-		json_array_append_new(cards,
-			json_pack("{s:s, s:I}", "uuid", j->bind.cards[i].uuid, "declared_mib",
-				(json_int_t)j->bind.cards[i].mib));
+		json_array_append_new(
+			cards, json_pack("{s:s, s:I}", "uuid", j->bind.cards[i].uuid,
+				       "declared_mib", (json_int_t)j->bind.cards[i].mib));
 	return cards;
 }
 

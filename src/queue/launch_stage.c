@@ -72,9 +72,8 @@ static void conclude(struct pass *p, struct flight *f)
 	if (s->why) {
 		p->nodes[f->node].has_refused = true;
 		f->state = FLIGHT_OVER;
-		note_add(p, NOTE_REFUSED, f->node, f->job, f->attempt)->text =
-			xasprintf("its command could not be sent to %s: %s",
-				p->nodes[f->node].name, s->why);
+		note_add(p, NOTE_REFUSED, f->node, f->job, f->attempt)->text = xasprintf(
+			"its command could not be sent to %s: %s", p->nodes[f->node].name, s->why);
 	}
 	staging_free(s);
 	f->staging = NULL;

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "fleet/ssh_site.h"
+#include "fleet/text_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,16 @@ struct pass_node *pass_node_named(const struct pass *p, const char *name)
 	return NULL;
 }
 
+struct pass_node *pass_node_of(const struct pass *p, const struct job_bind *b)
+{
+	struct pass_node *n = pass_node_named(p, b->node);
+
+	for (size_t i = 0; !n && i < p->n_nodes; i++)
+		if (b->root_id[0] && !strcmp(p->nodes[i].hello.root_id, b->root_id))
+			n = &p->nodes[i];
+	return n;
+}
+
 static bool has_work(const struct pass *p, const char *name)
 {
 	for (size_t i = 0; i < p->live.n; i++)
@@ -58,11 +69,31 @@ static void add_node(struct pass *p, const char *name, const struct queue_node *
 
 	*n = (struct pass_node){.pass = p, .index = p->n_nodes, .name = name, .config = config};
 	n->row = row_named(p, name);
-	n->claims = json_array();
+	n->claims = json_object();
 	n->acks = json_array();
 	if (n->row && n->row->inventory)
 		inventory_decode(n->row->inventory, &n->known, &ignored);
 	p->n_nodes++;
+}
+
+static bool same_word(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+/* Its place has another name in the configuration by now: asked under that one, and its work is known by its root (W-42). */
+static bool was_renamed(const struct pass *p, const struct store_node *row)
+{
+	for (size_t i = 0; i < p->config->n_nodes; i++) {
+		const struct host_config *h = p->config->nodes[i].host;
+
+		if (!h && !row->port && same_word(row->hostname, LOCAL_HOST))
+			return true;
+		if (h && h->port == row->port && same_word(h->hostname, row->hostname) &&
+			same_word(h->username, row->username))
+			return true;
+	}
+	return false;
 }
 
 static void list_nodes(struct pass *p)
@@ -74,19 +105,25 @@ static void list_nodes(struct pass *p)
 		add_node(p, c->nodes[i].name, &c->nodes[i]);
 	/* What isn't configured any more is watched until its work is over. */
 	for (size_t i = 0; i < p->rows.n; i++)
-		if (!pass_node_named(p, p->rows.v[i].name) && has_work(p, p->rows.v[i].name))
+		if (!pass_node_named(p, p->rows.v[i].name) && has_work(p, p->rows.v[i].name) &&
+			!was_renamed(p, &p->rows.v[i]))
 			add_node(p, p->rows.v[i].name, NULL);
+}
+
+static bool was(const struct pass_node *n, const char *state)
+{
+	return n->row && n->row->state && !strcmp(n->row->state, state);
 }
 
 static bool was_down(const struct pass_node *n)
 {
-	return n->row && n->row->state && !strcmp(n->row->state, NODE_DOWN);
+	return was(n, NODE_DOWN);
 }
 
 /* Nobody has answered there for long: asked less and less often (nodes.c). A clock that was set back doesn't keep it out. */
 static bool is_in_backoff(const struct pass_node *n)
 {
-	return was_down(n) && n->pass->now_ms >= n->row->probed_ms &&
+	return (was_down(n) || was(n, NODE_TEXT)) && n->pass->now_ms >= n->row->probed_ms &&
 	       n->pass->now_ms < n->row->next_try_ms;
 }
 
@@ -99,10 +136,17 @@ static bool is_wanted(const struct pass_node *n)
 
 /* ---- what a link says ---- */
 
+static void set_why(struct pass_node *n, const char *why)
+{
+	char *copy = xstrdup(why);
+
+	free(n->why);
+	n->why = copy;
+}
+
 static void fail(struct pass_node *n, const char *why)
 {
-	free(n->why);
-	n->why = xstrdup(why);
+	set_why(n, why);
 	n->contact = CONTACT_FAILED;
 }
 
@@ -111,6 +155,10 @@ static void on_up(void *arg, const struct link_hello *hello)
 	struct pass_node *n = arg;
 
 	n->hello = *hello;
+	if (n->is_stale) {
+		fail(n, LINK_STALE);
+		return;
+	}
 	n->clock_offset_ms = hello->wall_ms + link_rtt_ms(n->link) / 2 - clock_wall_ms();
 	if (n->contact != CONTACT_OPENING)
 		return;
@@ -125,11 +173,15 @@ static void on_down(void *arg, const char *why)
 	bool is_local = n->config && !n->config->host;
 
 	n->n_downs++;
-	n->has_no_agent = kind == LINK_FAIL_AGENT;
+	n->has_no_agent |= kind == LINK_FAIL_AGENT;
 	/* This machine's agent may just be leaving its place to another one: once more, at once. */
 	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
 		return;
-	if (n->contact != CONTACT_FAILED)
+	if (n->contact == CONTACT_OPENING && !n->is_stale && !strcmp(why, LINK_STALE))
+		n->is_stale = true;
+	else if (n->contact == CONTACT_OPENING && kind == LINK_FAIL_AGENT)
+		set_why(n, why);
+	else if (n->contact != CONTACT_FAILED)
 		fail(n, why);
 }
 
@@ -155,8 +207,10 @@ static bool is_this_machine(const struct pass_node *n)
 
 static void open_one(struct pass *p, struct pass_node *n)
 {
-	const struct link_who who = {.who = "queue", .queue = store_queue(p->store),
-		.incarnation = (uint64_t)p->lease.incarnation, .epoch = (uint64_t)p->lease.epoch};
+	const struct link_who who = {.who = "queue",
+		.queue = n->is_stale ? NULL : store_queue(p->store),
+		.incarnation = (uint64_t)p->lease.incarnation,
+		.epoch = (uint64_t)p->lease.epoch};
 	const struct link_owner owner = {
 		.arg = n, .up = on_up, .message = exchange_message, .down = on_down};
 	struct link_ssh_options ssh = {.home = p->options->home, .site = p->site};
@@ -253,10 +307,58 @@ static void part_twins(struct pass *p)
 	}
 }
 
+/*
+ * Two links of one pass to one agent are of equal rank: the second is turned away before it's told whose root it is. So it
+ * asks once more without wanting to command anything.
+ */
+static void ask_the_stale(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (!n->is_stale || n->has_asked || n->contact != CONTACT_OPENING)
+			continue;
+		n->has_asked = true;
+		link_free(n->link);
+		n->link = NULL;
+		open_one(p, n);
+	}
+}
+
+static void on_text(void *arg, int status, const char *out, size_t n, const char *err_text)
+{
+	struct pass_node *node = arg;
+	struct err e;
+
+	(void)err_text;
+	if (node->contact != CONTACT_OPENING)
+		return;
+	if (status == 0 && !text_sample_parse(out, n, &node->sample, &e)) {
+		node->sample.wall_ms = clock_wall_ms();
+		node->has_sample = true;
+	}
+	node->contact = CONTACT_FAILED;
+}
+
+static void ask_for_text(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (!n->has_no_agent || n->has_asked || n->contact != CONTACT_OPENING)
+			continue;
+		n->has_asked = true;
+		link_run_text(n->link, text_sample_command, p->config->settings.probe_timeout_ms,
+			TEXT_SAMPLE_MAX, on_text, n);
+	}
+}
+
 void links_wait(struct pass *p)
 {
 	while (!p->signal_no && is_anyone_waited_for(p)) {
 		pass_turn(p);
+		ask_the_stale(p);
+		ask_for_text(p);
 		part_twins(p);
 	}
 	for (size_t i = 0; i < p->n_nodes; i++) {
@@ -265,7 +367,7 @@ void links_wait(struct pass *p)
 		if (n->contact == CONTACT_UP)
 			fail(n, "it said hello, but didn't answer what it was asked in time");
 		else if (n->contact == CONTACT_OPENING)
-			fail(n, "it didn't answer in time");
+			fail(n, n->has_no_agent ? n->why : "it didn't answer in time");
 	}
 }
 

@@ -14,9 +14,15 @@ bool needs_is_ours(const char *held_reason)
 	return held_reason && !strncmp(held_reason, REASON_START, strlen(REASON_START));
 }
 
-static bool is_dead(const struct store_unmet_row *r)
+enum need { NEED_MET, NEED_COMING, NEED_DEAD };
+
+static enum need look(const struct store_unmet_row *r)
 {
-	return r->state == JOB_STATE_NONE || (!r->any && job_state_is_terminal(r->state));
+	if (r->state == JOB_STATE_NONE)
+		return NEED_DEAD;
+	if (!job_state_is_terminal(r->state))
+		return NEED_COMING;
+	return r->any || r->state == JOB_STATE_COMPLETED ? NEED_MET : NEED_DEAD;
 }
 
 static void put_why(const struct store_unmet_row *r, struct buf *why)
@@ -28,16 +34,17 @@ static void put_why(const struct store_unmet_row *r, struct buf *why)
 		buf_printf(why, "ended as %s", job_state_name(r->state));
 }
 
-enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n, enum on_dependency policy,
-	const char *held_reason, struct buf *why)
+enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n,
+	enum on_dependency policy, const char *held_reason, struct buf *why)
 {
 	const struct store_unmet_row *dead = NULL;
 	bool waits = false;
 
 	for (size_t i = 0; i < n; i++) {
-		if (!is_dead(&rows[i]))
-			waits = true;
-		else if (!dead)
+		enum need need = look(&rows[i]);
+
+		waits |= need == NEED_COMING;
+		if (need == NEED_DEAD && !dead)
 			dead = &rows[i];
 	}
 	if (held_reason && !needs_is_ours(held_reason))

@@ -14,5 +14,5 @@ enum needs_word {
 /* Was a job held because of its prerequisites (and not for anything a person has to look at)? */
 bool needs_is_ours(const char *held_reason);
 /* rows: what is unmet of this job's. A hold of another kind stays: NEEDS_WAIT then. */
-enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n, enum on_dependency policy,
-	const char *held_reason, struct buf *why);
+enum needs_word needs_decide(const struct store_unmet_row *rows, size_t n,
+	enum on_dependency policy, const char *held_reason, struct buf *why);

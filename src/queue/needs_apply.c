@@ -12,8 +12,8 @@
 
 static void say_held(struct pass *p, int64_t id, const char *why)
 {
-	json_array_append_new(p->sum->held,
-		json_pack("{s:I, s:s}", "id", (json_int_t)id, "reason", why));
+	json_array_append_new(
+		p->sum->held, json_pack("{s:I, s:s}", "id", (json_int_t)id, "reason", why));
 }
 
 static int apply(struct pass *p, const struct job *j, const struct store_unmet_row *rows, size_t n,
@@ -33,9 +33,9 @@ static int apply(struct pass *p, const struct job *j, const struct store_unmet_r
 		if (r < 0)
 			return r;
 		*ret_failed = true;
-		json_array_append_new(p->sum->finished,
-			json_pack("{s:I, s:s, s:s}", "id", (json_int_t)j->id, "state", "failed",
-				"cause", "dependency"));
+		json_array_append_new(
+			p->sum->finished, json_pack("{s:I, s:s, s:s}", "id", (json_int_t)j->id,
+						  "state", "failed", "cause", "dependency"));
 		return r;
 	case NEEDS_UNHOLD:
 		return store_unhold(p->store, j->id, "what it needs can come again", e);
@@ -53,8 +53,8 @@ static bool is_only_refused(int r)
 /* Held ones that nothing is unmet of any more aren't among the rows. */
 static int apply_held(struct pass *p, const struct store_unmet_row *rows, size_t n, struct err *e)
 {
-	struct store_question q = {.states = 1u << JOB_STATE_PENDING, .held = true,
-		.command_max = COMMAND_LOOK};
+	struct store_question q = {
+		.states = 1u << JOB_STATE_PENDING, .held = true, .command_max = COMMAND_LOOK};
 	CLEANUP(store_jobs_done) struct store_jobs held = {0};
 	bool ignored = false;
 	int r = store_jobs(p->store, &q, &held, e);
@@ -102,7 +102,7 @@ static bool is_plain_wait(const struct store_unmet_row *rows, size_t n)
 static int one_round(struct pass *p, bool *ret_failed, struct err *e)
 {
 	CLEANUP_FREE struct store_unmet_row *rows = NULL;
-	struct store_counts counts;
+	struct store_counts counts = {0};
 	size_t n = 0;
 	int r = store_unmet(p->store, &rows, &n, e);
 

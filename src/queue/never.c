@@ -90,8 +90,7 @@ static int write_all(struct pass *p, const json_t *after, const int64_t *fail, c
 	return store_commit(p->store, e);
 }
 
-int never_apply(
-	struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e)
+int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e)
 {
 	json_t *before, *after;
 	CLEANUP_FREE int64_t *fail = NULL;
@@ -116,7 +115,8 @@ int never_apply(
 		snprintf(key, sizeof(key), "%" PRId64, c->pending.v[i].id);
 		passes = count_of(before, key, now) + 1;
 		if (passes < PASSES) {
-			json_object_set_new(after, key, json_pack("[I,s]", (json_int_t)passes, now));
+			json_object_set_new(
+				after, key, json_pack("[I,s]", (json_int_t)passes, now));
 			continue;
 		}
 		CLEANUP(buf_done) struct buf text = {0};

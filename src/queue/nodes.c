@@ -49,11 +49,15 @@ static bool has_work_of_another_machine(const struct pass_node *n)
 static void look_at_machine(struct pass_node *n)
 {
 	if (!n->row || !n->row->machine_key || !n->row->machine_key[0] ||
-		!strcmp(n->row->machine_key, n->hello.machine_key) || !has_work_of_another_machine(n))
+		!strcmp(n->row->machine_key, n->hello.machine_key) ||
+		!has_work_of_another_machine(n))
 		return;
-	refuse(n, xasprintf("another machine than before answers to the name %s, and work of the queue was bound to the old one. "
-			    "Nothing is placed there until that has ended, or is cancelled",
-			  n->name));
+	n->is_stranger = true;
+	refuse(n,
+		xasprintf(
+			"another machine than before answers to the name %s, and work of the queue was bound to the old one. "
+			"Nothing is placed there until that has ended, or is cancelled",
+			n->name));
 }
 
 void nodes_identify(struct pass *p)
@@ -69,9 +73,11 @@ void nodes_identify(struct pass *p)
 
 			if (k == i || strcmp(other->hello.root_id, n->hello.root_id) != 0)
 				continue;
-			refuse(n, xasprintf("%s and %s are the same account on the same machine (one root, %.8s). "
-					    "Nothing is placed on either; take one of the two names out of the configuration",
-					  n->name, other->name, n->hello.root_id));
+			refuse(n,
+				xasprintf(
+					"%s and %s are the same account on the same machine (one root, %.8s). "
+					"Nothing is placed on either; take one of the two names out of the configuration",
+					n->name, other->name, n->hello.root_id));
 		}
 	}
 }
@@ -81,7 +87,7 @@ void nodes_take_samples(struct pass *p)
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 
-		if (n->contact == CONTACT_ANSWERED)
+		if (n->has_sample)
 			inventory_take(&n->sample, &n->known, store_queue(p->store),
 				n->clock_offset_ms, &n->inventory);
 	}
@@ -158,7 +164,8 @@ static int tell_change(struct pass_node *n, const char *state, const char *why, 
 
 	if (is_out(state) && !is_out(before))
 		return tell_out(n, state, why, e);
-	if (strcmp(state, NODE_UP) != 0 || !strcmp(before, NODE_UP) || !strcmp(before, NODE_SUSPECT))
+	if (strcmp(state, NODE_UP) != 0 || !strcmp(before, NODE_UP) ||
+		!strcmp(before, NODE_SUSPECT))
 		return 0;
 	buf_printf(&b, "%zu GPU%s", n->inventory.n_cards, n->inventory.n_cards == 1 ? "" : "s");
 	return store_event_add(n->pass->store, EVENT_NODE_UP, 0, n->name, buf_str(&b), NULL, e);
@@ -169,7 +176,9 @@ static void set_failure(const struct pass_node *n, struct store_node *row)
 {
 	int64_t pause = (n->pass->now_ms - silent_since(n)) / 4;
 
-	pause = pause < BACKOFF_MIN_MS ? BACKOFF_MIN_MS : pause > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : pause;
+	pause = pause < BACKOFF_MIN_MS	 ? BACKOFF_MIN_MS
+		: pause > BACKOFF_MAX_MS ? BACKOFF_MAX_MS
+					 : pause;
 	row->failed_since_ms = silent_since(n);
 	row->n_failures++;
 	row->next_try_ms = n->pass->now_ms + pause;
@@ -185,6 +194,14 @@ static void set_answer(const struct pass_node *n, struct store_node *row)
 	row->failed_since_ms = row->n_failures = row->next_try_ms = 0;
 }
 
+/* It answers, if only people: no failure, but the agent isn't tried again with each pass. */
+static void set_text(const struct pass_node *n, struct store_node *row)
+{
+	row->last_seen_ms = n->pass->now_ms;
+	row->failed_since_ms = row->n_failures = 0;
+	row->next_try_ms = n->pass->now_ms + BACKOFF_MAX_MS;
+}
+
 static void set_config(const struct pass_node *n, struct store_node *row)
 {
 	const struct host_config *h = n->config ? n->config->host : NULL;
@@ -192,7 +209,7 @@ static void set_config(const struct pass_node *n, struct store_node *row)
 	row->name = (char *)(uintptr_t)n->name;
 	if (!n->config)
 		return;
-	row->hostname = h ? h->hostname : (char *)(uintptr_t)"localhost";
+	row->hostname = h ? h->hostname : (char *)(uintptr_t) "localhost";
 	row->username = h ? h->username : NULL;
 	row->port = h ? h->port : 0;
 	row->sort_order = (int64_t)n->index;
@@ -200,9 +217,9 @@ static void set_config(const struct pass_node *n, struct store_node *row)
 
 static void put_error(const struct pass_node *n, struct buf *b)
 {
-	const char *s = n->refused			       ? n->refused
+	const char *s = n->refused			 ? n->refused
 			: n->contact == CONTACT_ANSWERED ? n->sample.snap.error
-							       : n->why;
+							 : n->why;
 	size_t len = s ? strnlen(s, ERROR_MAX) : 0;
 
 	if (len)
@@ -245,6 +262,10 @@ static int put_node(struct pass_node *n, struct err *e)
 	if (n->contact == CONTACT_ANSWERED && !n->refused) {
 		set_answer(n, &row);
 		row.inventory = inventory = inventory_encode(&n->inventory);
+	} else if (!strcmp(state, NODE_TEXT)) {
+		set_text(n, &row);
+		if (n->has_sample)
+			row.inventory = inventory = inventory_encode(&n->inventory);
 	} else {
 		set_failure(n, &row);
 	}
@@ -263,25 +284,38 @@ int nodes_put(struct pass *p, struct err *e)
 
 /* ---- what follows from them ---- */
 
+/* Its node is silent for good, or somebody else's by now. */
+static bool is_beyond_reach(const struct pass_node *n)
+{
+	if (n->is_stranger)
+		return true;
+	return n->contact != CONTACT_ANSWERED && n->row && !strcmp(state_of(n), NODE_DOWN);
+}
+
+static void give_up_by_rule(struct pass_node *n, const struct job *j)
+{
+	const struct queue_settings *s = &n->pass->config->settings;
+	int64_t silent_ms = n->pass->now_ms - silent_since(n);
+
+	if (s->node_loss == NODE_LOSS_WAIT || silent_ms < s->node_loss_after_ms)
+		return;
+	note_add(n->pass, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text =
+		xasprintf("%s hasn't answered for %" PRId64 " s, and node_loss is \"%s\"", n->name,
+			silent_ms / 1000, s->node_loss == NODE_LOSS_REQUEUE ? "requeue" : "fail");
+}
+
 void nodes_give_up(struct pass *p)
 {
-	const struct queue_settings *s = &p->config->settings;
-
-	if (s->node_loss == NODE_LOSS_WAIT)
-		return;
 	for (size_t i = 0; i < p->live.n; i++) {
 		const struct job *j = &p->live.v[i];
-		const struct pass_node *n = pass_node_named(p, j->bind.node);
-		int64_t silent_ms;
+		struct pass_node *n = pass_node_of(p, &j->bind);
 
-		if (!n || n->contact == CONTACT_ANSWERED || !n->row || strcmp(state_of(n), NODE_DOWN) != 0)
+		if (!n || !is_beyond_reach(n))
 			continue;
-		silent_ms = p->now_ms - silent_since(n);
-		if (silent_ms < s->node_loss_after_ms)
-			continue;
-		note_add(p, NOTE_NODE_LOST, n->index, j->id, j->attempt)->text = xasprintf(
-			"%s hasn't answered for %" PRId64 " s, and node_loss is \"%s\"", n->name,
-			silent_ms / 1000, s->node_loss == NODE_LOSS_REQUEUE ? "requeue" : "fail");
+		if (n->is_stranger && j->cancel_ms)
+			note_give_up(n, j, "another machine answers to that name now");
+		else
+			give_up_by_rule(n, j);
 	}
 }
 

@@ -54,10 +54,13 @@ struct pass_node {
 	struct link_hello hello; /* root_id "" before the first */
 	int64_t clock_offset_ms; /* its wall clock less ours */
 	unsigned n_downs;
+	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
+	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
+	bool is_stranger; /* another machine than the one that has work of the queue */
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
-	bool has_no_agent;
-	json_t *claims; /* what `observe` brought */
+	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
+	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
 	bool is_observed, has_sample;
 	struct sample sample;
 	struct inventory known, inventory; /* before the pass, and from its sample */
@@ -139,8 +142,7 @@ int pass_begin(struct pass *p, struct err *e); /* a transaction under the lease 
 
 /* ---- summary.c ---- */
 
-void pass_say_error(
-	struct pass *p, const char *node, int64_t job, const char *fmt, ...)
+void pass_say_error(struct pass *p, const char *node, int64_t job, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 json_t *gpu_ids_json(const struct job_bind *b);
 
@@ -153,6 +155,8 @@ void links_flush(struct pass *p);
 void links_close(struct pass *p);
 bool node_answers(const struct pass_node *n); /* as who it should be */
 struct pass_node *pass_node_named(const struct pass *p, const char *name);
+/* The node of a bind: by its name; where that isn't there any more, by its root. */
+struct pass_node *pass_node_of(const struct pass *p, const struct job_bind *b);
 
 /* ---- exchange.c ---- */
 
@@ -164,6 +168,8 @@ void exchange_read(struct pass *p);
 void exchange_stops(struct pass *p);
 struct note *note_add(
 	struct pass *p, enum note_kind kind, size_t node, int64_t job, int64_t attempt);
+/* A person cancelled it, and its node can't know of it any more. If its root comes back, what is left of it is stopped. */
+void note_give_up(const struct pass_node *n, const struct job *j, const char *why);
 
 /* ---- settle.c ---- */
 
@@ -188,8 +194,7 @@ int64_t nodes_cap_mib(const struct pass *p, const struct job *j);
 int needs_apply(struct pass *p, struct err *e);
 struct cluster;
 struct cluster_plan;
-int never_apply(
-	struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
+int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
 /* In a transaction: what an end says of the cards it had. */
 int cards_judge(
 	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);

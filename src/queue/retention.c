@@ -12,6 +12,7 @@
 #define META_KEY "retention_ms" /* when it was done last */
 #define META_DIRS "dirs_removed" /* {"NODE": the moment up to which its directories are gone} */
 #define EVERY_MS ((int64_t)60 * 60 * 1000)
+#define OVERLAP_MS ((int64_t)24 * 60 * 60 * 1000)
 #define DIRS_MAX 2000 /* names of one question */
 #define REMOVE_ID 9
 
@@ -69,9 +70,16 @@ static void send_remove(struct pass *p, struct pass_node *n, json_t *names)
 
 		for (size_t k = i; k < json_array_size(names) && k < i + DIRS_MAX; k++)
 			json_array_append(part, json_array_get(names, k));
-		link_send(n->link, json_pack("{s:s, s:i, s:s, s:o}", "op", "remove", "id", REMOVE_ID,
-					   "root", p->config->settings.job_root, "names", part));
+		link_send(
+			n->link, json_pack("{s:s, s:i, s:s, s:o}", "op", "remove", "id", REMOVE_ID,
+					 "root", p->config->settings.job_root, "names", part));
 	}
+}
+
+/* A day back: a directory that still had a claim, because something of its job went on, was passed over then. */
+static int64_t mark_of(const json_t *marks, const char *node)
+{
+	return json_integer_value(json_object_get(marks, node)) - OVERLAP_MS;
 }
 
 /* A node that is away is asked once it's back: each has its own mark. */
@@ -85,8 +93,7 @@ static int remove_dirs(struct pass *p, json_t *marks, struct err *e)
 		json_t *names = json_array();
 
 		if (node_answers(n)) {
-			r = names_of(p, n->name,
-				json_integer_value(json_object_get(marks, n->name)), to, names, e);
+			r = names_of(p, n->name, mark_of(marks, n->name), to, names, e);
 			if (r >= 0) {
 				send_remove(p, n, names);
 				json_object_set_new(marks, n->name, json_integer((json_int_t)to));

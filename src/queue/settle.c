@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define NOTES_MAX 500 /* of one transaction */
+#define DIR_MAX 4096
+#define SPENT_MAX 100 /* attempts that a record lacks, of one job */
 
 static struct pass_node *node_of(struct pass *p, const struct note *n)
 {
@@ -35,8 +37,8 @@ static void add_ack(struct pass *p, const struct note *n)
 	struct pass_node *node = node_of(p, n);
 
 	if (node)
-		json_array_append_new(node->acks, json_pack("[I,I]", (json_int_t)n->job,
-							 (json_int_t)n->attempt));
+		json_array_append_new(
+			node->acks, json_pack("[I,I]", (json_int_t)n->job, (json_int_t)n->attempt));
 }
 
 /* A token that isn't ours names another launch, whatever its number. */
@@ -51,10 +53,10 @@ static bool is_of_bind(const struct job *j, const struct note *n)
 
 static void say_dispatched(struct pass *p, const struct job *j)
 {
-	json_array_append_new(p->sum->dispatched,
-		json_pack("{s:I, s:s?, s:o, s:I}", "id", (json_int_t)j->id, "node", j->bind.node,
-			"gpu_ids", gpu_ids_json(&j->bind), "attempt",
-			(json_int_t)job_attempt_count(j)));
+	json_array_append_new(
+		p->sum->dispatched, json_pack("{s:I, s:s?, s:o, s:I}", "id", (json_int_t)j->id,
+					    "node", j->bind.node, "gpu_ids", gpu_ids_json(&j->bind),
+					    "attempt", (json_int_t)job_attempt_count(j)));
 }
 
 static int note_start(struct pass *p, const struct note *n, const struct job *j, int64_t pid,
@@ -63,8 +65,12 @@ static int note_start(struct pass *p, const struct note *n, const struct job *j,
 	struct pass_node *node = node_of(p, n);
 	const struct flight *f = flight_of(p, n->job, n->attempt);
 	const char *dir = text_in(n->msg, "dir");
-	struct store_started st = {.pid = pid, .start_ticks = ticks,
-		.run_dir = dir ? dir : f ? f->dir : NULL};
+	bool has_dir = dir && strlen(dir) <= DIR_MAX;
+	struct store_started st = {.pid = pid,
+		.start_ticks = ticks,
+		.run_dir = has_dir ? dir
+			   : f	   ? f->dir
+				   : NULL};
 	int r;
 
 	if (wall_ms)
@@ -122,8 +128,8 @@ static int settle_as(struct pass *p, const struct job *j, const struct judgement
 /* What it said last, before its row is closed. */
 static int note_progress(struct pass *p, const struct job *j, const char *progress, struct err *e)
 {
-	struct store_seen seen = {.heartbeat_ms = -1, .gpu_mem_mib = -1, .peak_mib = -1,
-		.progress = progress};
+	struct store_seen seen = {
+		.heartbeat_ms = -1, .gpu_mem_mib = -1, .peak_mib = -1, .progress = progress};
 
 	if (!progress || (j->progress && !strcmp(progress, j->progress)))
 		return 0;
@@ -181,7 +187,8 @@ static int take_lost(struct pass *p, struct note *n, struct err *e)
 {
 	CLEANUP(job_done) struct job j = {0};
 	CLEANUP(judgement_done) struct judgement g = {0};
-	enum job_cause cause = n->kind == NOTE_REBOOTED ? JOB_CAUSE_NODE_REBOOTED : JOB_CAUSE_NODE_LOST;
+	enum job_cause cause =
+		n->kind == NOTE_REBOOTED ? JOB_CAUSE_NODE_REBOOTED : JOB_CAUSE_NODE_LOST;
 	int r = read_bound(p, n, &j, e);
 
 	if (r)
@@ -206,10 +213,12 @@ static int take_never(struct pass *p, struct note *n, struct err *e)
 }
 
 /* Only a store that was copied or went back in time meets an attempt of its number that it didn't make. */
-static int hold_for_stray(struct pass *p, int64_t job, const char *node, int64_t attempt, struct err *e)
+static int hold_for_stray(
+	struct pass *p, int64_t job, const char *node, int64_t attempt, struct err *e)
 {
 	CLEANUP_FREE char *why = xasprintf(
-		"attempt %" PRId64 " of it is known to %s and not to this database, which was copied or put back: "
+		"attempt %" PRId64
+		" of it is known to %s and not to this database, which was copied or put back: "
 		"look what became of it there, then `job release` or `job cancel`",
 		attempt, node);
 	int r = store_hold(p->store, job, why, e);
@@ -225,8 +234,11 @@ static int take_conflict(struct pass *p, struct note *n, struct err *e)
 {
 	const struct pass_node *node = node_of(p, n);
 	CLEANUP(job_done) struct job j = {0};
-	struct store_end end = {.step = JOB_STEP_RETRY, .cause = JOB_CAUSE_LAUNCH_FAILED,
-		.elapsed_ms = -1, .vram_mib = -1, .peak_mib = -1,
+	struct store_end end = {.step = JOB_STEP_RETRY,
+		.cause = JOB_CAUSE_LAUNCH_FAILED,
+		.elapsed_ms = -1,
+		.vram_mib = -1,
+		.peak_mib = -1,
 		.error = "the node has another attempt of that number"};
 	int r = read_bound(p, n, &j, e);
 
@@ -255,6 +267,36 @@ static int find_attempt(struct pass *p, const struct note *n, bool *ret_is_known
 	return r < 0 ? r : 0;
 }
 
+/*
+ * The record takes over what the node knows: attempts up to that one are spent, so that the next has a number of its own. For
+ * the job it's as if they had been tried; it's held right after.
+ */
+static int spend_numbers(struct pass *p, const struct note *n, const struct job *j, struct err *e)
+{
+	static const struct store_end end = {.step = JOB_STEP_RETRY,
+		.cause = JOB_CAUSE_LAUNCH_FAILED,
+		.elapsed_ms = -1,
+		.vram_mib = -1,
+		.peak_mib = -1,
+		.error = "an attempt of that number is known to the node and not to this database"};
+	const struct pass_node *node = node_of(p, n);
+	const char *token = text_in(n->msg, "token");
+	struct job_bind bind = {.node = (char *)(uintptr_t)(node ? node->name : "?")};
+	int r = 0;
+
+	if (!token || !id_is_valid(token) || n->attempt - j->attempt > SPENT_MAX)
+		return 0;
+	memcpy(bind.token, token, ID_LEN);
+	for (int64_t a = j->attempt; r >= 0 && a < n->attempt; a++) {
+		int64_t number;
+
+		r = store_bind(p->store, j->id, &bind, &number, e);
+		if (r >= 0)
+			r = store_settle(p->store, j->id, number, &end, e);
+	}
+	return r;
+}
+
 static int take_stray(struct pass *p, struct note *n, struct err *e)
 {
 	const char *state = text_in(n->msg, "state");
@@ -272,13 +314,17 @@ static int take_stray(struct pass *p, struct note *n, struct err *e)
 	/* Bound meanwhile, by somebody's last breath: the next pass asks for it. */
 	if (j.is_bound && j.attempt == n->attempt)
 		return 0;
-	if (j.id && !is_known && j.state == JOB_STATE_PENDING && !j.is_bound && !job_is_held(&j))
-		r = hold_for_stray(p, n->job, node ? node->name : "a node", n->attempt, e);
+	if (j.id && !is_known && j.state == JOB_STATE_PENDING && !j.is_bound && !job_is_held(&j)) {
+		r = spend_numbers(p, n, &j, e);
+		if (r >= 0)
+			r = hold_for_stray(p, n->job, node ? node->name : "a node", n->attempt, e);
+	}
 	if (r >= 0 && has_ended)
 		add_ack(p, n);
 	else if (r >= 0 && !has_ended)
 		pass_say_error(p, node ? node->name : NULL, n->job,
-			"attempt %" PRId64 " of it runs there, and isn't one of this database's; it's left alone",
+			"attempt %" PRId64
+			" of it runs there, and isn't one of this database's; it's left alone",
 			n->attempt);
 	return r;
 }
@@ -289,9 +335,10 @@ static int take_reaped(struct pass *p, struct note *n, struct err *e)
 	int r = store_reaped(p->store, n->job, n->attempt, n->text, e);
 
 	if (!r)
-		json_array_append_new(p->sum->reaped,
-			json_pack("{s:I, s:s?, s:I}", "job", (json_int_t)n->job, "node",
-				node ? node->name : NULL, "pid", (json_int_t)int_in(n->msg, "pid")));
+		json_array_append_new(
+			p->sum->reaped, json_pack("{s:I, s:s?, s:I}", "job", (json_int_t)n->job,
+						"node", node ? node->name : NULL, "pid",
+						(json_int_t)int_in(n->msg, "pid")));
 	if (r >= 0 && n->msg)
 		add_ack(p, n);
 	return r;

@@ -176,7 +176,7 @@ struct job_record *journal_get(struct journal *j, const char *key)
 	memcpy(r->key, key, strnlen(key, sizeof(r->key) - 1));
 	r->next_vram = r->bound_vram = -1;
 	r->seconds = -1;
-	r->root_id = r->machine_key = r->boot_id = "";
+	r->root_id = r->machine_key = r->boot_id = r->token = r->time = "";
 	index_put(&j->by_key, hash_bytes(r->key), (uint32_t)j->n++);
 	return r;
 }

@@ -65,8 +65,8 @@ struct job_record {
 	int32_t *gpus; /* n_gpus; job_record_set_gpus */
 	const char **uuids; /* n_gpus; "" where gpusched's record has none */
 	uint32_t n_gpus;
-	char token[ID_LEN];
-	char time[31]; /* of the last record with one, "" unknown */
+	const char *token; /* of the last bind, "" none */
+	const char *time; /* of the last record with one, "" unknown */
 	int64_t bound_vram; /* -1: undeclared */
 	char *log;
 	int64_t log_offset;

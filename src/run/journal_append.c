@@ -108,7 +108,7 @@ void journal_bind(struct journal *j, struct job_record *r, const struct job_reco
 
 	open_record(&b, r->key, "bind");
 	buf_printf(&b, ", \"attempt\": %" PRIu32, bound->attempt);
-	put_member(&b, "token", bound->token);
+	put_member(&b, "token", or_empty(bound->token));
 	put_member(&b, "root_id", or_empty(bound->root_id));
 	put_member(&b, "machine_key", or_empty(bound->machine_key));
 	put_member(&b, "boot_id", or_empty(bound->boot_id));

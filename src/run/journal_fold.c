@@ -16,6 +16,7 @@
 /* Counters and numbers past this are nonsense, and one more than them must still be a number JSON can hold. */
 #define COUNT_MAX INT64_C(1000000000)
 #define NUMBER_MAX (INT64_C(1) << 53)
+#define TIME_LEN 31
 
 static int64_t int_value(const json_t *v, int64_t otherwise)
 {
@@ -58,6 +59,18 @@ static void copy_text(char *ret, size_t size, const char *s)
 
 	memcpy(ret, s, n);
 	ret[n] = '\0';
+}
+
+/* A text that changes often and is never long has one place, made when it's first needed: most jobs of a long list wait. */
+static void put_text(struct journal *j, const char **field, size_t size, const char *s)
+{
+	char *place = (char *)(uintptr_t)*field;
+
+	if (!*place && !*s)
+		return;
+	if (!*place)
+		*field = place = journal_alloc(j, size);
+	copy_text(place, size, s);
 }
 
 /* The attempt is over, one way or other. */
@@ -118,7 +131,7 @@ static void fold_bind(struct journal *j, struct job_record *r, const json_t *o)
 	no_longer_runs(r, JOB_RUNNING);
 	r->is_bound = true;
 	r->attempt = attempt > 0 ? (uint32_t)attempt : r->attempt + 1;
-	copy_text(r->token, sizeof(r->token), str_of(o, "token"));
+	put_text(j, &r->token, ID_LEN, str_of(o, "token"));
 	r->root_id = journal_share(j, str_of(o, "root_id"));
 	r->machine_key = journal_share(j, str_of(o, "machine_key"));
 	r->boot_id = journal_share(j, str_of(o, "boot_id"));
@@ -257,7 +270,7 @@ static void fold_keyed(struct journal *j, const char *key, const json_t *o)
 		if (strcmp(events[i].event, event) == 0)
 			events[i].fold(j, r, o);
 	if (*str_of(o, "time"))
-		copy_text(r->time, sizeof(r->time), str_of(o, "time"));
+		put_text(j, &r->time, TIME_LEN, str_of(o, "time"));
 }
 
 bool journal_fold(struct journal *j, const char *line, size_t n)

@@ -1,9 +1,8 @@
 /*
  * The loop of a run. Events (the agent spoke, the file changed, a signal, a timer, a second terminal) only leave word and
- * wake it; a turn then does everything in one order: time, file, cancels, plan, commit, send, acks, words, board, end.
+ * wake it; a turn then does everything in one order: time, file, cancels, plan, commit, acks, launches, words, board, end.
  *
- * The order is what keeps the promises: ends and binds become durable in the commit, launches leave only after it, and
- * acks after that.
+ * The order is what keeps the promises: ends and binds become durable in the commit, acks and launches leave only after it.
  */
 #include "run/state.h"
 
@@ -102,15 +101,10 @@ static int commit_batch(struct run *r, struct err *e)
 	return journal_commit(r->journal, true, e);
 }
 
-static void send_committed(struct run *r)
+static void send_acks(struct run *r)
 {
 	bool has_acks = r->n_acks > 0;
 
-	if (r->has_launches) {
-		fault_point("run.after-bind");
-		run_place_send(r);
-		fault_point("run.after-launch");
-	}
 	if (has_acks)
 		fault_point("run.after-settle");
 	run_node_send_acks(r);
@@ -118,12 +112,26 @@ static void send_committed(struct run *r)
 		fault_point("run.after-ack");
 }
 
+static void send_committed(struct run *r)
+{
+	/* What is retired makes room for what is launched. */
+	send_acks(r);
+	if (r->has_launches) {
+		fault_point("run.after-bind");
+		run_place_send(r);
+		fault_point("run.after-launch");
+	}
+}
+
 static void commit(struct run *r)
 {
 	struct err e = {0};
 
-	if (!journal_has_batch(r->journal))
+	if (!journal_has_batch(r->journal)) {
+		/* Ends that are on record already: an earlier run settled them and didn't come to say so. */
+		send_acks(r);
 		return;
+	}
 	if (commit_batch(r, &e) < 0) {
 		if (!r->said_journal)
 			run_warn(r, "%s; nothing new is started until it can be written", e.text);
@@ -595,7 +603,8 @@ int run_main(const struct run_config *c, struct err *e)
 		event_base_dispatch(r.base);
 		if (journal_has_batch(r.journal) && journal_commit(r.journal, true, &r.failure) < 0)
 			run_warn(&r, "%s", r.failure.text);
-		run_node_send_acks(&r);
+		else
+			run_node_send_acks(&r);
 		if (r.dirfd >= 0)
 			run_board_write(&r);
 		if (c->json && !c->only_settle)

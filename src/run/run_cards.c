@@ -92,7 +92,8 @@ bool run_has_all_cards(const struct run *r)
 bool run_numbers_hold(const struct run *r)
 {
 	for (uint32_t i = 0; i < r->sample.snap.n_cards; i++)
-		if (r->sample.snap.cards[i].is_mig_parent || gpu_is_instance(&r->sample.snap.cards[i]))
+		if (r->sample.snap.cards[i].is_mig_parent ||
+			gpu_is_instance(&r->sample.snap.cards[i]))
 			return false;
 	return run_has_all_cards(r);
 }

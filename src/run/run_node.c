@@ -122,9 +122,8 @@ void run_node_say_start(struct run *r, struct run_job *j)
 	run_say(r, "job %" PRIu64 " started on %s%s%s (%" PRIu64 "/%zu dispatched, %s) — %s",
 		j->rec->no, j->rec->n_gpus ? "gpu [" : "cpu",
 		run_cards_text(r, j->rec->gpus, j->rec->uuids, j->rec->n_gpus, ","),
-		j->rec->n_gpus ? "]" : "",
-		r->finished + count_running(r), r->n_lines, buf_str(&what),
-		run_text(r, j->rec->command));
+		j->rec->n_gpus ? "]" : "", r->finished + count_running(r), r->n_lines,
+		buf_str(&what), run_text(r, j->rec->command));
 }
 
 void run_node_mark_started(

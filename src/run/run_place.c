@@ -102,11 +102,14 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 	int64_t held = own_held(r, i);
 
 	*ret = (struct plan_card){.index = card->index,
+		.gi = card->gi,
+		.ci = card->ci,
 		.numa = card->numa,
 		.nvlink_peers = card->nvlink_peers,
 		.was_seen = gpu_is_placeable(card)};
-	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) && value_is_present(total) &&
-			 value_is_present(used) && is_chosen(r, card->index);
+	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) &&
+			 value_is_present(total) && value_is_present(used) &&
+			 is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;
 	ret->room.promised_mib = r->sample.promised_mib[i];
 	ret->room.foreign_mib = budget_foreign(value_is_present(used) ? used.v : 0, held,
@@ -344,6 +347,7 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 		.attempt = j->rec->attempt + 1, .bound_vram = run_job_declared(j)};
 	const char *uuid[GPU_MAX];
 	int32_t index[GPU_MAX];
+	char token[ID_LEN];
 	int32_t n = cards_of(r, bits, index, uuid);
 	CLEANUP_FREE char *log = log_path(r, j, index, n);
 	struct run_attempt *a;
@@ -368,7 +372,8 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	a->n_use = (uint32_t)n;
 	for (int32_t i = 0; i < n; i++)
 		a->use[i].gpu = index[i];
-	random_hex(16, bound.token);
+	random_hex(16, token);
+	bound.token = token;
 	bound.root_id = r->hello.root_id;
 	bound.machine_key = r->hello.machine_key;
 	bound.boot_id = r->hello.boot_id;

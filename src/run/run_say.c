@@ -77,8 +77,8 @@ const char *run_gpus_text(struct run *r, const int32_t *gpus, uint32_t n, const 
 	return buf_str(b);
 }
 
-const char *run_cards_text(struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n,
-	const char *sep)
+const char *run_cards_text(
+	struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n, const char *sep)
 {
 	struct buf *b = next_text(r);
 

@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -147,7 +146,7 @@ static int64_t bumped(const struct run *r, const struct run_job *j, int64_t peak
 
 	if (base <= 0)
 		return -1;
-	next = (int64_t)ceil(1.25 * (double)base);
+	next = base + base / 4 + (base % 4 != 0);
 	for (uint32_t i = 0; i < r->n_known; i++)
 		if (r->known[i].total_mib > cap && !r->known[i].is_mig_parent)
 			cap = r->known[i].total_mib;

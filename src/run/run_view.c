@@ -7,7 +7,6 @@
 #include "base/fd.h"
 #include "run/state.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,7 +53,7 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 /* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
 static int64_t suggestion(const struct run *r, const struct job_record *rec)
 {
-	double declared = (double)rec->bound_vram, band = r->config->tolerance;
+	double declared = (double)rec->bound_vram, band = r->config->tolerance, steps;
 	int64_t peak = 0;
 
 	for (size_t i = 0; i < rec->n_peaks; i++)
@@ -63,7 +62,9 @@ static int64_t suggestion(const struct run *r, const struct job_record *rec)
 	if (!peak || (rec->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
 			     (double)peak >= declared * (1 - band)))
 		return -1;
-	return (int64_t)ceil((double)peak * 1.1 / 256) * 256;
+	/* Up by hand: for ceil() alone every start of the program would load libm. */
+	steps = (double)peak * 1.1 / 256;
+	return ((int64_t)steps + ((double)(int64_t)steps < steps)) * 256;
 }
 
 static void fill_common(const struct run_job *j, struct view_job *v)

@@ -73,28 +73,29 @@ struct run_result {
 	uint32_t n_gpus;
 };
 
+/* Kept small and without holes: there's one for each line. */
 struct run_job {
 	struct job_record *rec;
 	enum run_phase phase;
 	/* Its line; lineno 0: not in the file (any more). */
 	uint32_t lineno;
 	uint32_t order; /* position in the file's list */
-	int64_t vram_mib;
 	uint32_t gpus;
+	int64_t vram_mib;
 	int64_t timeout_ms, retries;
-	bool cancel; /* on its line, or asked for by `run cancel` */
 	char *name, *after, *gpu;
+	bool cancel; /* on its line, or asked for by `run cancel` */
+	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
+	bool said_orphan;
+	uint32_t never_n;
 	/* While it waits. */
 	int64_t waiting_since_ms;
 	const struct plan_decision
 		*why; /* into run.decisions; NULL: nothing was decided since it waits */
 	char *why_text; /* what else keeps it: a dependency, a refusal; NULL */
 	uint64_t refused_seq; /* not sent again before a sample newer than this */
-	uint32_t never_n;
 	uint64_t never_seq;
-	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
 	/* An orphan of gpusched's. */
-	bool said_orphan;
 	int64_t orphan_kill_ms; /* it got SIGTERM; SIGKILL from then on. 0: neither */
 	struct run_attempt *attempt; /* NULL while IDLE */
 	struct run_result *result; /* NULL: none in this run */
@@ -188,8 +189,8 @@ const char *run_gpus_text(
 	struct run *r, const int32_t *gpus, uint32_t n, const char *sep); /* "0,1"; likewise */
 
 /* The same of a job's cards: MIG instances, known by their UUIDs, as "0:1". uuids: NULL or "" where none is known. */
-const char *run_cards_text(struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n,
-	const char *sep);
+const char *run_cards_text(
+	struct run *r, const int32_t *gpus, const char *const *uuids, uint32_t n, const char *sep);
 
 /* run_jobs.c: the file's lines and the journal's keys become run_jobs */
 int run_jobs_read_first(

@@ -108,7 +108,8 @@ enum fit card_fits(const struct card_room *c, const struct card_need *n)
 		return FIT_JOBS_LIMIT;
 
 	int64_t need = add_clamped(n->declared_mib, max_of(n->margin_mib, 0)), room = card_free(c);
-	if (room >= need)
+	/* Who reserves nothing takes no room, be there some or less than none. */
+	if (room >= need || need == 0)
 		return FIT_YES;
 	return add_clamped(room, c->promised_mib) >= need ? FIT_PROMISED : FIT_MEMORY;
 }

@@ -40,7 +40,7 @@ struct card_room {
 int64_t card_free(const struct card_room *c);
 
 struct card_need {
-	int64_t declared_mib; /* UNDECLARED: the whole card, idle */
+	int64_t declared_mib; /* UNDECLARED: the whole card, idle; 0 without a margin: reserves nothing, fits a full card too */
 	int64_t margin_mib; /* negative: 0 */
 	int64_t idle_threshold_mib;
 	bool exclusive; /* no other attempt of ours there */

@@ -116,6 +116,9 @@ static int64_t card_kept_limit(const struct plan_state *s, const struct guard *g
 	/* The newcomer takes one slot and the guarded job needs another. */
 	if (p->max_jobs_per_card > 0 && s->n_companions[c] + 2 > p->max_jobs_per_card)
 		return NO_ROOM;
+	/* It reserves nothing: nobody can take it away. */
+	if (g->need_mib == 0)
+		return MIB_MAX;
 	return room_when_ours_ended(&s->rooms[c]) - s->companions_mib[c] - g->need_mib +
 	       margin_of(p);
 }
@@ -141,7 +144,8 @@ static void card_refresh(struct plan_state *s, struct node_state *n, uint32_t i)
 		return;
 	if (!is_kept && r->n_ours == 0)
 		n->alone |= bit;
-	int64_t room = card_free(r);
+	/* Only who reserves nothing needs no more than 0, and may have it where there's less. */
+	int64_t room = at_least_0(card_free(r));
 	if (is_kept) {
 		int64_t limit = card_kept_limit(s, &n->guard, c);
 		room = limit < room ? limit : room;

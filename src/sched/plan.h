@@ -25,6 +25,7 @@
 struct plan_card {
 	struct card_room room;
 	int32_t index; /* ties go to the lower one */
+	int32_t gi, ci; /* of a MIG instance, as in struct gpu_card: for the sentence only */
 	bool is_usable; /* false: lost, drained, not in --gpus */
 	bool is_out; /* taken out of service: why it isn't usable, for the reason only */
 	bool has_strangers; /* somebody else's process computes on it: nothing for a job that asks for `idle` */

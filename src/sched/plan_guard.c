@@ -34,7 +34,7 @@ static bool card_could_hold(
 	struct card_room alone = s->rooms[c];
 
 	if (sharing != WHOLE)
-		return room_when_ours_ended(&alone) >= need;
+		return need == 0 || room_when_ours_ended(&alone) >= need;
 	alone.n_ours = 0;
 	alone.has_whole = false;
 	struct card_need whole = {

@@ -2,6 +2,7 @@
 #include "sched/plan.h"
 
 #include "base/buf.h"
+#include "core/gpu.h"
 
 #include <inttypes.h>
 
@@ -14,9 +15,12 @@ static void put_cards(struct buf *out, const struct plan_node *n, const char *na
 	if (name)
 		buf_printf(out, "%s ", name);
 	for (size_t i = 0; i < n->n_cards && i < CARDS_MAX; i++) {
+		char label[GPU_LABEL_LEN];
+
 		if (!(cards & (UINT64_C(1) << i)))
 			continue;
-		buf_printf(out, "%sgpu%d", between, n->cards[i].index);
+		gpu_label(n->cards[i].index, n->cards[i].gi, n->cards[i].ci, label);
+		buf_printf(out, "%sgpu%s", between, label);
 		between = ",";
 	}
 }

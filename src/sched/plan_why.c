@@ -20,7 +20,8 @@ static int64_t capacity(const struct plan_card *c, enum sharing sharing)
 	/* A card that answered before and told no size may be of any. */
 	if (sharing == WHOLE || (!c->is_usable && c->room.total_mib <= 0))
 		return MIB_MAX;
-	return mib_clamp(c->room.total_mib) - mib_clamp(c->room.headroom_mib);
+	int64_t room = mib_clamp(c->room.total_mib) - mib_clamp(c->room.headroom_mib);
+	return room > 0 ? room : 0;
 }
 
 /* Room on a card as it is at the plan's end, with one hindrance thought away. */
@@ -30,8 +31,7 @@ static int64_t room_of_card(
 	const struct node_state *n = &s->nodes[node];
 	uint64_t bit = UINT64_C(1) << i;
 	struct card_room r = s->rooms[n->first + i];
-	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view != VIEW_UNGUARDED &&
-		       view != VIEW_ANY_HOST;
+	bool is_kept = n->guard.is_set && (n->guard.cards & bit) && view == VIEW_NOW;
 	struct card_need need = {.declared_mib = sharing == WHOLE ? UNDECLARED : 0,
 		.idle_threshold_mib = s->policy->idle_threshold_mib,
 		.exclusive = sharing == ALONE,
@@ -50,6 +50,7 @@ static int64_t room_of_card(
 		return NO_ROOM;
 	/* avail knows about the guard but not of what was thought away; without a guard the room is all there is. */
 	int64_t room = mib_clamp(card_free(&r));
+	room = room > 0 ? room : 0;
 	return is_kept && s->avail[n->first + i] < room ? s->avail[n->first + i] : room;
 }
 

@@ -486,6 +486,16 @@ static void put_timings(const struct show_host *h, const struct once_style *styl
 	put_driver_time(h, style, out);
 }
 
+static void put_left_out(uint32_t n, const struct once_style *style, struct buf *out)
+{
+	char text[160];
+
+	snprintf(text, sizeof(text),
+		"nothing can be placed on %u of the cards and MIG instances: there are more than %d, or they have no UUID",
+		n, GPU_MAX);
+	put_sentence(ROW_AMBER, text, style, out);
+}
+
 static void put_host(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
@@ -503,6 +513,8 @@ static void put_host(
 			style, out);
 	if (!h->sample->snap.n_cards)
 		return;
+	if (h->sample->snap.n_left_out > 0)
+		put_left_out(h->sample->snap.n_left_out, style, out);
 	if (h->sample->snap.has_foreign_pids)
 		put_sentence(ROW_AMBER,
 			"in a container with process numbers of its own: the driver's are the host's, so processes have "

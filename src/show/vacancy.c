@@ -144,8 +144,7 @@ bool vacancy_is_vacant(const struct vacancy_wish *w, const struct sample *s, uin
 	const struct gpu_card *c = &s->snap.cards[card];
 	struct value free_mib = vacancy_free_mib(s, card);
 
-	if (c->state != GPU_OK || s->snap.error[0] || !gpu_is_placeable(c) ||
-		!is_wished(w, c))
+	if (c->state != GPU_OK || s->snap.error[0] || !gpu_is_placeable(c) || !is_wished(w, c))
 		return false;
 	if (w->is_idle && !is_idle(s, card))
 		return false;

@@ -84,15 +84,21 @@ int file_sync_dir(const char *path, struct err *e)
 	return r < 0 ? err_sys(e, r, "cannot make the names beside %s durable", path) : 0;
 }
 
-void file_remove_whole(const char *path)
+void file_remove_beside(const char *path)
 {
-	static const char *const ends[] = {"", "-wal", "-shm", "-journal", ".lock"};
+	static const char *const ends[] = {"-wal", "-shm", "-journal", ".lock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
 		CLEANUP_FREE char *name = xasprintf("%s%s", path, ends[i]);
 
 		unlink(name);
 	}
+}
+
+void file_remove_whole(const char *path)
+{
+	unlink(path);
+	file_remove_beside(path);
 }
 
 char *file_immutable_uri(const char *path)

@@ -48,18 +48,20 @@ static int lower(struct store *s, const struct place *v, size_t n, struct err *e
 	int64_t above = v[0].priority;
 
 	for (size_t i = 1; i < n; i++) {
-		int64_t most = v[i].id > v[i - 1].id ? above : above - 1;
+		bool is_later = v[i].id > v[i - 1].id;
+		int64_t most;
 		int r;
 
-		if (v[i].priority <= most) {
-			above = v[i].priority;
-			continue;
-		}
-		if (above == INT64_MIN)
+		if (!is_later && above == INT64_MIN)
 			return err_set(e, -ERANGE,
 				"job %" PRId64
 				" can't be given a lower priority than it would need; raise the others'",
 				v[i].id);
+		most = is_later ? above : above - 1;
+		if (v[i].priority <= most) {
+			above = v[i].priority;
+			continue;
+		}
 		r = db_run(s, e, "UPDATE jobs SET priority = ?2, updated_ms = ?3 WHERE id = ?1",
 			"iii", v[i].id, most, s->now_ms);
 		if (r < 0)

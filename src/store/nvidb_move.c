@@ -85,6 +85,7 @@ static int make_new(const char *from, const char *path, const struct store_optio
 		r = err_sys(e, -errno, "cannot make %s durable", path);
 	if (fd >= 0)
 		close(fd);
+	file_remove_beside(path);
 	return r;
 }
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "core/shape.h"
@@ -123,6 +124,8 @@ static int upgrade(struct store *s, struct err *e)
 		r = schema_apply(s, schema_steps, version, STORE_VERSION, e);
 	else if (r == 0 && version > STORE_VERSION)
 		r = too_new(s, version, e);
+	if (r == 0 && fault_point("store.before-upgrade") < 0)
+		r = err_set(e, -EIO, "cannot write to the queue's database %s", s->path);
 	if (r == 0)
 		r = db_exec(s, "COMMIT", e);
 	if (r < 0 && !sqlite3_get_autocommit(s->db))
@@ -304,6 +307,10 @@ static int open_file(struct store *s, struct err *e)
 	r = open_checked(s, &is_old, e);
 	if (r == 0 && is_old) {
 		r = prepare(s, e);
+		if (r == -EACCES || r == -EROFS || r == -EPERM)
+			return err_set(e, -EACCES,
+				"the queue's database %s was made by an older gpustow and has to be brought up to date, which may not be done from here: give its owner's account a command first (`gpustow queue status`)",
+				s->path);
 		if (r == 0)
 			r = open_checked(s, &is_old, e);
 	}

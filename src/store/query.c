@@ -59,11 +59,51 @@ static void put_ids(struct buf *b, const int64_t *ids, size_t n)
 	buf_putc(b, ')');
 }
 
+static void put_bounds(struct buf *b, const struct store_question *q)
+{
+	if (q->min_id)
+		buf_printf(b, " AND j.id >= %" PRId64, q->min_id);
+	if (q->max_id)
+		buf_printf(b, " AND j.id <= %" PRId64, q->max_id);
+	if (q->behind_id)
+		buf_printf(b, " AND j.id > %" PRId64, q->behind_id);
+}
+
+/* A page of several states and nothing else. */
+static bool is_page_of_states(const struct store_question *q)
+{
+	return (q->states & (q->states - 1)) && q->limit && q->order == STORE_BY_ID && !q->ids &&
+	       !q->held && !q->bound && !q->cancelling && !q->node && !q->tag && !q->name &&
+	       !q->submitter;
+}
+
+/* A page of each state, as the index has it, and of those the page: SQLite alone would sort all jobs of these states. */
+static void put_page_of_states(struct buf *b, const struct store_question *q)
+{
+	const char *mark = " AND j.id IN (";
+
+	for (int i = 1; i < JOB_STATE_N; i++) {
+		if (!(q->states >> i & 1))
+			continue;
+		buf_printf(b,
+			"%sSELECT id FROM (SELECT j.id FROM jobs j INDEXED BY jobs_state WHERE j.state = '%s'",
+			mark, job_state_name((enum job_state)i));
+		put_bounds(b, q);
+		buf_printf(
+			b, " ORDER BY j.id%s LIMIT %zu)", q->newest ? " DESC" : "", q->limit + 1);
+		mark = " UNION ALL ";
+	}
+	buf_puts(b, mark[1] == 'U' ? ")" : " AND 0");
+}
+
 /* Numbers and our own words go into the text; what people typed is bound: ?1 node, ?2 tag, ?3 name, ?4 submitter. */
 static void put_where(struct buf *b, const struct store_question *q)
 {
 	buf_puts(b, " WHERE 1");
-	put_states(b, q->states);
+	if (is_page_of_states(q))
+		put_page_of_states(b, q);
+	else
+		put_states(b, q->states);
 	put_ids(b, q->ids, q->n_ids);
 	if (q->order == STORE_BY_END)
 		buf_puts(b, " AND j.finished_ms IS NOT NULL");
@@ -86,12 +126,7 @@ static void put_where(struct buf *b, const struct store_question *q)
 		buf_puts(b, " AND j.name = ?3");
 	if (q->submitter)
 		buf_puts(b, " AND j.submitter = ?4");
-	if (q->min_id)
-		buf_printf(b, " AND j.id >= %" PRId64, q->min_id);
-	if (q->max_id)
-		buf_printf(b, " AND j.id <= %" PRId64, q->max_id);
-	if (q->behind_id)
-		buf_printf(b, " AND j.id > %" PRId64, q->behind_id);
+	put_bounds(b, q);
 }
 
 /* Without statistics SQLite takes the index on the state for these, and then sorts or looks at all that wait. */

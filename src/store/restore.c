@@ -144,6 +144,7 @@ static int make_copy(const char *from, const char *new, const struct store_optio
 		r = err_sys(e, -errno, "cannot make %s durable", new);
 	if (fd >= 0)
 		close(fd);
+	file_remove_beside(new);
 	return r;
 }
 

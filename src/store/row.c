@@ -161,6 +161,7 @@ void row_done(struct store *s)
 	free(s->sql_brief);
 	free(s->sql_insert);
 	free(s->sql_import);
+	buf_done(&s->shape);
 }
 
 char *text_cut(const char *s, size_t max)
@@ -281,20 +282,19 @@ static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const s
 
 int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
 {
-	CLEANUP(buf_done) struct buf shape = {0};
 	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
-	struct job row = *j;
 	int i = 1, r;
 
-	shape_of(j->command, strlen(j->command), &shape);
-	row.shape = (char *)buf_str(&shape);
 	if (!st)
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
+	shape_of(j->command, strlen(j->command), &s->shape);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
 		if (all || columns[c].is_asked)
-			bind_column(st, i++, &columns[c], &row);
+			bind_column(st, i++, &columns[c], j);
+		if (columns[c].at == offsetof(struct job, shape))
+			bind_text(st, i - 1, buf_str(&s->shape));
 	}
 	r = db_next(s, st, e);
 	if (r < 0)
@@ -303,10 +303,15 @@ int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, 
 	return 0;
 }
 
+/* Only of columns that hold a word: a number would be written out as a text first. */
+static const char *word_in(sqlite3_stmt *st, int i)
+{
+	return (const char *)sqlite3_column_text(st, i);
+}
+
 static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct job *j)
 {
 	char *at = (char *)j + c->at;
-	const char *word = (const char *)sqlite3_column_text(st, i);
 
 	switch (c->kind) {
 	case K_TEXT:
@@ -323,19 +328,19 @@ static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct 
 		*(bool *)at = sqlite3_column_int(st, i) != 0;
 		break;
 	case K_STATE:
-		job_state_from_name(word, &j->state);
+		job_state_from_name(word_in(st, i), &j->state);
 		break;
 	case K_CAUSE:
-		job_cause_from_name(word, &j->cause);
+		job_cause_from_name(word_in(st, i), &j->cause);
 		break;
 	case K_SOURCE:
-		vram_source_from_name(word, &j->vram_source);
+		vram_source_from_name(word_in(st, i), &j->vram_source);
 		break;
 	case K_ON_DEPENDENCY:
-		on_dependency_from_name(word, &j->on_dependency);
+		on_dependency_from_name(word_in(st, i), &j->on_dependency);
 		break;
 	case K_EXIT:
-		j->has_exit_code = word != NULL;
+		j->has_exit_code = sqlite3_column_type(st, i) != SQLITE_NULL;
 		j->exit_code = db_i64(st, i, 0);
 		break;
 	}

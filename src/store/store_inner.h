@@ -39,6 +39,7 @@ struct store {
 	size_t n_kept, cap_kept;
 	/* row.c: texts made from the table of columns. */
 	char *sql_job, *sql_brief, *sql_insert, *sql_import;
+	struct buf shape; /* of the job that's being put in */
 };
 
 /*
@@ -85,7 +86,8 @@ bool file_is_same(const char *a, const char *b); /* both are there and one file 
 /* Who has the database open, by its log's shared memory; 0: nobody, or it has no log. */
 pid_t file_user(const char *path);
 int file_sync_dir(const char *path, struct err *e); /* of the directory that `path` lies in */
-void file_remove_whole(const char *path); /* with what lies beside it */
+void file_remove_beside(const char *path); /* log, shared memory, journal, lock */
+void file_remove_whole(const char *path); /* and the file */
 /* All of an open store in the one file, which then needs no log. nvidb_move.c */
 int file_close_whole(struct store *s, struct err *e);
 

@@ -33,6 +33,10 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("page,found", [c for c in CASES if c[1]], ids=lambda x: x.name if hasattr(x, "name") else "")
 def test_the_page_runs_as_it_stands(world, page, found):
+    # A job's directory would lie in the real home: an agent doesn't ask $HOME.
+    settings = world.dir / "queue.yml"
+    settings.write_text(f"queue:\n  job_root: {world.dir}/jobs\n")
+    world.env["GPUSTOW_QUEUE_CONFIG"] = str(settings)
     for command in found:
         done = subprocess.run(["bash", "-c", command], cwd=world.dir, env={**world.env, "GPUSTOW_SIM": "4"},
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * DEADLINE)

@@ -282,6 +282,19 @@ class Bed:
                     pass
         return found
 
+    def leftovers(self):
+        """What lives of the jobs and their shims: all of ours but the agent and its sampler."""
+        return [pid for pid in self.ours() if comm(pid) not in ("gpustow-agent", "gpustow-sampler")]
+
+    def describe_claim(self, path):
+        name = f"{path.parent.name}/{path.name}"
+        retired = self.root / "retired"
+        words = [name, f"holder {self.holder(path / 'lock')}", f"agent {self.agent()}"]
+        if (path / "state").exists():
+            words.append("state " + ("claimed", "started", "ended")[state_of(path / "state") - 1])
+        words.append("retired" if retired.exists() and f"{name} " in retired.read_text() else "not retired")
+        return ", ".join(words)
+
     def kill(self, pid, signo=signal.SIGKILL):
         try:
             os.kill(pid, signo)
@@ -391,9 +404,12 @@ class Bed:
         wrong = []
         if self.count("start") != before:
             wrong.append("a run after the end started something")
+        # That run has acknowledged every end there is (protocol.md 5), and what is acknowledged goes once nothing of it lives: so
+        # first what a killed job left behind (8 s at most), then the claims, for which the agent looks every 5 s.
+        wait_for(lambda: not self.leftovers(), 20, lambda: "jobs' processes are left: " + "; ".join(map(describe, self.leftovers())))
         claims = self.root / "claims"
-        wait_for(lambda: not list(claims.glob("*/*/state")), 15,
-                 lambda: f"claims are left: {list(claims.glob('*/*'))}\n{self.story()}")
+        wait_for(lambda: not list(claims.glob("*/*/state")), 12,
+                 lambda: f"claims are left: {list(map(self.describe_claim, claims.glob('*/*')))}\n{self.story()}")
         agent = self.agent()
         if agent:
             self.kill(agent, signal.SIGTERM)
@@ -401,11 +417,24 @@ class Bed:
         return wrong
 
 
+def comm(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def state_of(path):
+    """The attempt's state as the newer slot says it: claim_state.c's layout."""
+    data = path.read_bytes()
+    slots = [(struct.unpack_from("<Q", data, at + 8)[0], data[at + 16]) for at in (0, 512) if len(data) >= at + 512]
+    return max(slots, default=(0, 1))[1] or 1
+
+
 def describe(pid):
     try:
-        comm = Path(f"/proc/{pid}/comm").read_text().strip()
         line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         parent = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
-        return f"{pid} ({comm}, parent {parent}) {line}"
+        return f"{pid} ({comm(pid)}, parent {parent}) {line}"
     except OSError:
         return str(pid)

@@ -117,3 +117,20 @@ def test_another_root_id_starts_nothing(bed):
         client.send(**launch(bed, secrets.token_hex(16), card_of(client), name="elsewhere"))
         assert client.until("other-root", "claimed", "refused")["op"] == "other-root"
     assert rows(bed, "elsewhere") == []
+
+
+def test_the_same_job_twice_in_one_message_is_claimed_only_once_it_is_there():
+    with Bed() as bed:
+        bed.add("opener", "gpus=0", 0, 0.01, 0)
+        bed.write_lines()
+        # The opener's claim is the first that passes; the next one fails, and the twin behind it must not be told of it.
+        bed.restart_until_done(30, GPUSTOW_FAULT="claim.before-sync:enospc#2")
+        with Client(bed.root) as client:
+            message = launch(bed, client.hello("twice", secrets.token_hex(16), [1, 1, 1])["root_id"], "")
+            message["jobs"][0]["cards"] = []
+            message["jobs"] *= 3
+            client.send(**message)
+            said = [client.until("claimed", "refused")["op"] for _ in range(3)]
+            assert said == ["refused", "claimed", "claimed"]
+            client.until("ended")
+        assert [row[0] for row in rows(bed)] == ["start", "end"]

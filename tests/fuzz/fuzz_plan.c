@@ -167,7 +167,7 @@ static void check_card(const struct world *w, const struct plan_decision *d, siz
 	const struct card_room *r = &w->cards[node][c].room;
 	__int128 left = (__int128)r->total_mib - r->foreign_mib - r->budgets_mib - r->promised_mib -
 			r->headroom_mib;
-	size_t starts = 0, whole = 0;
+	size_t starts = 0, whole = 0, free_riders = 0;
 
 	for (size_t k = 0; k < w->n_jobs; k++) {
 		const struct plan_job *j = &w->jobs[k];
@@ -175,6 +175,7 @@ static void check_card(const struct world *w, const struct plan_decision *d, siz
 			continue;
 		starts++;
 		whole += j->declared_mib < 0;
+		free_riders += j->declared_mib == 0;
 		left -= j->declared_mib < 0 ? 0 : j->declared_mib;
 		MUST(!j->only_cards || (j->only_cards >> c & 1));
 		MUST(!j->node_cards || (j->node_cards[node] >> c & 1));
@@ -183,7 +184,7 @@ static void check_card(const struct world *w, const struct plan_decision *d, siz
 	MUST(starts == 0 || (w->cards[node][c].is_usable && !r->has_whole));
 	MUST(whole == 0 ||
 		(starts == 1 && r->n_ours == 0 && r->foreign_mib < w->policy.idle_threshold_mib));
-	MUST(starts == 0 || whole || left >= 0);
+	MUST(starts == free_riders || whole || left >= 0);
 	MUST(!w->policy.max_jobs_per_card || starts == 0 || whole ||
 		starts + r->n_ours <= w->policy.max_jobs_per_card);
 	MUST(!w->policy.exclusive || starts <= 1);

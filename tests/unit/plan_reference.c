@@ -264,8 +264,9 @@ static uint64_t ref_large(const struct world *w, const struct plan_job *j, size_
 	for (size_t c = 0; c < w->nodes[n].n_cards; c++) {
 		const struct plan_card *card = &w->cards[n][c];
 		if ((card->is_usable || card->was_seen) && ref_is_asked_for(j, n, c) &&
-			(j->declared_mib < 0 || card->room.total_mib - card->room.headroom_mib >=
-							j->declared_mib + w->policy.margin_mib))
+			(j->declared_mib < 0 || j->declared_mib + w->policy.margin_mib == 0 ||
+				card->room.total_mib - card->room.headroom_mib >=
+					j->declared_mib + w->policy.margin_mib))
 			large |= UINT64_C(1) << c;
 	}
 	return large;

@@ -166,6 +166,56 @@ static void test_spec_round_trip(void **state)
 	fixture_done(&f);
 }
 
+/* What a job of the queue has besides; and a spec of before, which has none of it. */
+static void test_spec_of_a_queue_job(void **state)
+{
+	static const char *const new_keys[] = {
+		"dir", "error_output", "login", "lead_signal", "lead_ms", "oom_kills"};
+	struct fixture f;
+	struct claim_spec s, back = {0};
+	fixture_init(&f);
+	spec_init(&f, 7, "true", &s);
+	json_t *o = claim_spec_encode(&s);
+	for (size_t i = 0; i < ARRAY_LEN(new_keys); i++)
+		assert_null(json_object_get(o, new_keys[i]));
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	assert_null(back.dir);
+	assert_int_equal(back.lead_signal, 0);
+	claim_spec_done(&back);
+	json_decref(o);
+
+	s.dir = xstrdup("/d");
+	s.error_output = xstrdup("/d/stderr.log");
+	s.login = true;
+	s.lead_signal = 10;
+	s.lead_ms = 120000;
+	s.oom_kills = 4;
+	s.body = xstrdup("not for the claim");
+	o = claim_spec_encode(&s);
+	assert_null(json_object_get(o, "body"));
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	json_t *again = claim_spec_encode(&back);
+	assert_true(json_equal(o, again));
+	assert_string_equal(back.dir, "/d");
+	assert_string_equal(back.error_output, "/d/stderr.log");
+	assert_true(back.login);
+	assert_int_equal(back.lead_signal, 10);
+	assert_int_equal(back.lead_ms, 120000);
+	assert_int_equal(back.oom_kills, 4);
+	claim_spec_done(&back);
+	/* With a directory and nothing else of these. */
+	for (size_t i = 1; i < ARRAY_LEN(new_keys); i++)
+		json_object_del(o, new_keys[i]);
+	assert_int_equal(claim_spec_decode(o, &back, &f.e), 0);
+	assert_int_equal(back.oom_kills, -1);
+	assert_null(back.error_output);
+	json_decref(o);
+	json_decref(again);
+	claim_spec_done(&s);
+	claim_spec_done(&back);
+	fixture_done(&f);
+}
+
 static void test_spec_refuses(void **state)
 {
 	static const struct {
@@ -200,6 +250,8 @@ static void test_spec_refuses(void **state)
 		{"policy", "{\"margin_mib\": -1}"},
 		{"boot_id", "\"a b\""},
 		{"boot_id", "7"},
+		{"dir", "\"jobs/7.1\""},
+		{"dir", "7"},
 		{"cards", "{}"},
 		{"cards", "[{\"uuid\": \"\", \"declared_mib\": 1}]"},
 		{"cards", "[{\"uuid\": \"GPU-1\", \"declared_mib\": -2}]"},
@@ -417,6 +469,62 @@ static void test_make_twice(void **state)
 	fixture_done(&f);
 }
 
+#define TOGETHER 70
+
+static void orders_init(const struct fixture *f, struct claim_spec *s, struct claim_order *o)
+{
+	for (size_t i = 0; i < TOGETHER; i++) {
+		spec_init(f, 100 + i, "true", &s[i]);
+		o[i] = (struct claim_order){.spec = &s[i], .made = CLAIM_OTHER_TOKEN};
+	}
+}
+
+static void orders_done(struct claim_spec *s)
+{
+	for (size_t i = 0; i < TOGETHER; i++)
+		claim_spec_done(&s[i]);
+}
+
+/* Each of many has the outcome that it would have had alone. */
+static void test_make_all(void **state)
+{
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	struct fixture f;
+	fixture_init(&f);
+	orders_init(&f, s, o);
+	must_claim(&f, &s[3]);
+	must_claim(&f, &s[4]);
+	random_hex(16, s[4].token);
+	s[5].token[0] = '\0';
+	/* One name twice in a portion, one token twice, and another queue between. */
+	s[7].name = s[6].name;
+	memcpy(s[9].token, s[8].token, ID_LEN);
+	memset(s[10].name.queue, 'e', ID_LEN - 1);
+	claim_make_all(&f.root, o, TOGETHER);
+	for (size_t i = 0; i < TOGETHER; i++) {
+		if (i != 5 && o[i].code)
+			print_error("%zu: %s\n", i, o[i].err.text);
+		assert_int_equal(o[i].code, i == 5 ? -EINVAL : 0);
+		if (i != 5)
+			assert_int_equal(o[i].made, i == 3	       ? CLAIM_SAME_TOKEN
+						    : i == 4 || i == 7 ? CLAIM_OTHER_TOKEN
+								       : CLAIM_MADE);
+		if (i == 5 || i == 4 || i == 7)
+			continue;
+		struct claim_spec back = {0};
+		CLEANUP_CLOSE int fd = claim_open(&f.root, &s[i].name);
+		assert_int_equal(claim_read_spec(fd, &back, NULL), 0);
+		assert_string_equal(back.token, s[i].token);
+		assert_int_equal(back.name.job, s[i].name.job);
+		claim_spec_done(&back);
+		assert_int_equal(read_record(&f, &s[i]).state, ATTEMPT_CLAIMED);
+	}
+	assert_int_equal(count_names(&f, "new"), 0);
+	orders_done(s);
+	fixture_done(&f);
+}
+
 /* Two processes, one name: one claim, whole, and both know whose. */
 static void race(bool same_token)
 {
@@ -545,6 +653,79 @@ static void test_make_fails_cleanly(void **state)
 	must_claim(&f, &s);
 	claim_spec_done(&s);
 	fixture_done(&f);
+}
+
+/* Of many, what fails for one fails for it alone; a parent that can't be synced fails for all below it. */
+static void test_make_all_fails_cleanly(void **state)
+{
+	static const struct {
+		const char *fault;
+		size_t n_failed; /* of the first portion, and of all */
+	} rows[] = {{"claim.before-sync:enospc#3", 1},
+		{"claim.between-sync-and-rename:enospc#3", 1},
+		{"claim.after-rename:enospc#1", CLAIM_TOGETHER_MAX}};
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fixture f;
+		int status;
+		fixture_init(&f);
+		orders_init(&f, s, o);
+		/* The count of passages is a process's own. */
+		pid_t pid = fork();
+		if (pid == 0) {
+			setenv("GPUSTOW_FAULT", rows[i].fault, 1);
+			claim_make_all(&f.root, o, TOGETHER);
+			size_t n = 0;
+			for (size_t k = 0; k < TOGETHER; k++)
+				n += o[k].code == -ENOSPC && strstr(o[k].err.text, f.root.path);
+			_exit((int)n);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(WEXITSTATUS(status), rows[i].n_failed);
+		assert_int_equal(count_names(&f, "claims/" QUEUE), TOGETHER - rows[i].n_failed);
+		assert_int_equal(count_names(&f, "new"), 0);
+		orders_done(s);
+		fixture_done(&f);
+	}
+}
+
+/* Killed between any two steps: what was born is whole, and the rest was never there. */
+static void test_make_all_is_killed(void **state)
+{
+	static const struct {
+		const char *fault;
+		size_t n_born;
+	} rows[] = {{"claim.before-sync:kill#3", 0}, {"claim.between-sync-and-rename:kill#1", 0},
+		{"claim.between-sync-and-rename:kill#3", 2},
+		{"claim.after-rename:kill#1", CLAIM_TOGETHER_MAX}};
+	static struct claim_order o[TOGETHER];
+	static struct claim_spec s[TOGETHER];
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct fixture f;
+		int status;
+		fixture_init(&f);
+		orders_init(&f, s, o);
+		pid_t pid = fork();
+		if (pid == 0) {
+			setenv("GPUSTOW_FAULT", rows[i].fault, 1);
+			claim_make_all(&f.root, o, TOGETHER);
+			_exit(0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(count_names(&f, "claims/" QUEUE), rows[i].n_born);
+		for (size_t k = 0; k < rows[i].n_born; k++)
+			assert_int_equal(read_record(&f, &s[k]).state, ATTEMPT_CLAIMED);
+		claim_make_all(&f.root, o, TOGETHER);
+		for (size_t k = 0; k < TOGETHER; k++) {
+			assert_int_equal(o[k].code, 0);
+			assert_int_equal(
+				o[k].made, k < rows[i].n_born ? CLAIM_SAME_TOKEN : CLAIM_MADE);
+		}
+		orders_done(s);
+		fixture_done(&f);
+	}
 }
 
 /* Another one opened the stage, slept, and wakes up when it has become a claim that was started: it must not touch it. */
@@ -892,18 +1073,36 @@ static void test_spares(void **state)
 	retire(&f, &s, 0);
 	assert_int_equal(count_names(&f, "new"), 0);
 
+	/* Nor does a text that was staged for one come to another. */
+	s.name.job = 3;
+	must_claim(&f, &s);
+	CLEANUP_CLOSE int with_body = claim_open(&f.root, &s.name);
+	close(openat(with_body, "body", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	retire(&f, &s, 0);
+	assert_int_equal(count_names(&f, "new"), 0);
+
 	/* No more than a few are kept, and if they vanish that's no harm. */
-	for (uint64_t i = 10; i < 110; i++) {
+	for (uint64_t i = 10; i < 160; i++) {
 		s.name.job = i;
 		must_claim(&f, &s);
 	}
-	for (uint64_t i = 10; i < 110; i++) {
+	for (uint64_t i = 10; i < 160; i++) {
 		s.name.job = i;
 		retire(&f, &s, 0);
 	}
-	assert_true(count_names(&f, "new") >= 8 && count_names(&f, "new") <= 64);
+	size_t kept = count_names(&f, "new");
+	assert_true(kept >= 8 && kept <= 128);
+	/* They outlast a sweep as long as this root means to use them; what is over is swept. */
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), kept);
+	f.root.n_spares -= 3;
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), kept - 3);
+	unsigned n_spares = f.root.n_spares;
+	f.root.n_spares = 0;
 	claim_sweep_stage(&f.root, clock_wall_ms());
 	assert_int_equal(count_names(&f, "new"), 0);
+	f.root.n_spares = n_spares;
 	for (uint64_t i = 160; i < 180; i++) {
 		s.name.job = i;
 		must_claim(&f, &s);
@@ -1189,17 +1388,21 @@ static int run_all(void)
 		cmocka_unit_test(test_root_path),
 		cmocka_unit_test(test_socket_names),
 		cmocka_unit_test(test_spec_round_trip),
+		cmocka_unit_test(test_spec_of_a_queue_job),
 		cmocka_unit_test(test_spec_refuses),
 		cmocka_unit_test(test_later_variable_wins),
 		cmocka_unit_test(test_slots),
 		cmocka_unit_test(test_slots_of_other_builds),
 		cmocka_unit_test(test_records_are_written_in_turn),
 		cmocka_unit_test(test_make_twice),
+		cmocka_unit_test(test_make_all),
 		cmocka_unit_test(test_race_other_token),
 		cmocka_unit_test(test_race_same_token),
 		cmocka_unit_test(test_make_after_a_crash),
 #ifdef GPUSTOW_FAULT_POINTS
 		cmocka_unit_test(test_make_fails_cleanly),
+		cmocka_unit_test(test_make_all_fails_cleanly),
+		cmocka_unit_test(test_make_all_is_killed),
 		cmocka_unit_test(test_late_stager_keeps_off),
 		cmocka_unit_test(test_make_is_killed),
 		cmocka_unit_test(test_retired_after_a_crash),

@@ -9,6 +9,7 @@
 #include "agent_client.h"
 
 #include "agent/claim.h"
+#include "agent/client.h"
 #include "agent/stage.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -463,18 +465,11 @@ static size_t of_all_streams(void)
 	return n;
 }
 
-/* Sixteen windows are 4 MiB; what's said besides waits for none of them. */
-static void answers_overtake_streams(void **state)
+/* The agent has had many turns when this returns. */
+static void serve_another(void)
 {
-	char *p = pattern(MIB);
 	struct agent_client other;
-	size_t before;
 
-	c.gives_credit = false;
-	put("stdout.log", 0, p, MIB);
-	for (int64_t id = 1; id <= 16; id++)
-		ask(id, "stdout.log", json_object());
-	/* Nothing is read here; the agent serves others. */
 	agent_client_connect(&other, &t);
 	assert_true(agent_client_hello(&other, NULL, 0, 0, 0));
 	agent_client_send(&other, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
@@ -485,6 +480,20 @@ static void answers_overtake_streams(void **state)
 		json_decref(sample);
 	}
 	agent_client_close(&other);
+}
+
+/* Sixteen windows are 4 MiB; what's said besides waits for none of them. */
+static void answers_overtake_streams(void **state)
+{
+	char *p = pattern(MIB);
+	size_t before;
+
+	c.gives_credit = false;
+	put("stdout.log", 0, p, MIB);
+	for (int64_t id = 1; id <= 16; id++)
+		ask(id, "stdout.log", json_object());
+	/* Nothing is read here; the agent serves others. */
+	serve_another();
 	ping();
 	before = of_all_streams();
 	assert_true(before < 2 * MIB);
@@ -495,21 +504,60 @@ static void answers_overtake_streams(void **state)
 	free(p);
 }
 
-/* A sample comes through although a log fills every gap. */
+/* A sample goes before what streams have yet to send, also to a client that was slow. */
 static void samples_come_through(void **state)
 {
-	put_text("stdout.log", 0, "");
-	assert_int_equal(truncate(path_of("stdout.log"), 60 * MIB), 0);
-	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
-	json_decref(agent_client_next(&c, "sample", DEADLINE_MS));
-	ask(1, "stdout.log", json_object());
-	ask(2, "stdout.log", json_object());
-	for (int i = 0; i < 3; i++) {
-		json_t *sample = agent_client_next(&c, "sample", DEADLINE_MS);
+	char *p = pattern(MIB);
+	json_t *sample;
 
-		assert_non_null(sample);
-		json_decref(sample);
+	c.gives_credit = false;
+	put("stdout.log", 0, p, MIB);
+	for (int64_t id = 1; id <= 16; id++)
+		ask(id, "stdout.log", json_object());
+	serve_another();
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "watch", "interval_ms", 100));
+	serve_another();
+	sample = agent_client_next(&c, "sample", DEADLINE_MS);
+	assert_non_null(sample);
+	json_decref(sample);
+	assert_true(of_all_streams() < 2 * MIB);
+	free(p);
+}
+
+/* While a sample waits behind other bytes, no piece of a stream gets before it. */
+static void waiting_sample_keeps_streams_back(void **state)
+{
+	struct client *one = NULL;
+	json_t *empty = json_object();
+	struct buf frame = {0};
+	char *p = pattern(4 * MIB), *bytes = malloc(MIB);
+	int fds[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	assert_int_equal(client_new(fds[0], 1, 0, &one, NULL), 0);
+	while (client_takes_bulk(one)) {
+		client_send_bulk(one, 1, p, WIRE_BULK_MAX);
+		assert_true(client_write(one));
 	}
+	assert_int_equal(wire_put_json(&frame, empty, NULL), 0);
+	client_put_sample(one, &frame);
+	while (one->out.len - one->out_at >= 4096) {
+		assert_true(read(fds[1], bytes, 4096) > 0);
+		assert_true(client_write(one));
+		assert_true(!one->sample.len || !client_takes_bulk(one));
+	}
+	while (one->sample.len) {
+		assert_false(client_takes_bulk(one));
+		assert_true(read(fds[1], bytes, MIB) > 0);
+		assert_true(client_write(one));
+	}
+	assert_true(client_takes_bulk(one));
+	client_free(one);
+	json_decref(empty);
+	close(fds[1]);
+	buf_done(&frame);
+	free(bytes);
+	free(p);
 }
 
 /* ---- stage ---- */
@@ -704,6 +752,7 @@ int main(void)
 		TEST(no_credit_no_bytes),
 		TEST(answers_overtake_streams),
 		TEST(samples_come_through),
+		cmocka_unit_test(waiting_sample_keeps_streams_back),
 		TEST(body_is_staged),
 		TEST(stage_is_refused),
 		TEST(unfinished_body_goes_with_its_link),

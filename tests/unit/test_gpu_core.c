@@ -102,6 +102,32 @@ static void cards_are_found_by_uuid_and_index(void **state)
 	gpu_snapshot_done(&s);
 }
 
+/* An instance has its card's number and is never meant by it, not even when the card is missing. */
+static void instances_are_found_by_uuid_and_label(void **state)
+{
+	struct gpu_snapshot s = two_cards();
+	struct gpu_card *g = &s.cards[1];
+	char label[GPU_LABEL_LEN];
+
+	(void)state;
+	memcpy(s.cards[0].uuid, "GPU-a", sizeof("GPU-a"));
+	memcpy(g->parent, "GPU-a", sizeof("GPU-a"));
+	g->gi = 8;
+	g->ci = 1;
+	assert_int_equal(gpu_find_index(&s, 7), -1);
+	assert_int_equal(gpu_find_label(&s, "7:7"), 1);
+	assert_int_equal(gpu_find_label(&s, "3"), 0);
+	assert_int_equal(gpu_find_label(&s, "7"), -1);
+	assert_int_equal(gpu_whole_of(&s, 1), 0);
+	assert_int_equal(gpu_whole_of(&s, 0), 0);
+	assert_int_equal(gpu_count_whole(&s), 1);
+	memcpy(g->parent, "GPU-x", sizeof("GPU-x"));
+	assert_int_equal(gpu_whole_of(&s, 1), 1);
+	gpu_label(INT32_MAX, INT32_MAX, INT32_MAX, label);
+	assert_string_equal(label, "2147483647:2147483646:2147483646");
+	gpu_snapshot_done(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -110,6 +136,7 @@ int main(void)
 		cmocka_unit_test(metric_table_is_whole),
 		cmocka_unit_test(copies_own_their_rows),
 		cmocka_unit_test(cards_are_found_by_uuid_and_index),
+		cmocka_unit_test(instances_are_found_by_uuid_and_label),
 	};
 
 	return cmocka_run_group_tests_name("gpu_core", tests, NULL, NULL);

@@ -107,9 +107,9 @@ static void spec_grammar(void **state)
 
 static void cut_cards_grammar(void **state)
 {
-	static const char *const bad[] = {"1x80G/", "1x80G/mig", "1x80G/mig:", "1x80G/mig:3", "1x80G/mig:3x",
-		"1x80G/mig:3x30G", "1x80G/mig:8x1G", "1x80G/mig:0x1G", "1x80G/mig:1x10G+", "1x80G/cut:2x1G",
-		"9x80G/mig:7x10G"};
+	static const char *const bad[] = {"1x80G/", "1x80G/mig", "1x80G/mig:", "1x80G/mig:3",
+		"1x80G/mig:3x", "1x80G/mig:3x30G", "1x80G/mig:8x1G", "1x80G/mig:0x1G",
+		"1x80G/mig:1x10G+", "1x80G/cut:2x1G", "9x80G/mig:7x10G"};
 	struct sim_spec s;
 	struct err e = {0};
 

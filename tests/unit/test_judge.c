@@ -24,8 +24,12 @@ struct scene {
 
 static void end_as(struct scene *s, enum end_how how, int code)
 {
-	s->f.end = (struct attempt_end){.how = how, .code = code, .seen_by_shim = true,
-		.started_boot_ms = 1000, .ended_boot_ms = 61000, .started_wall_ms = 1000000 + OFFSET,
+	s->f.end = (struct attempt_end){.how = how,
+		.code = code,
+		.seen_by_shim = true,
+		.started_boot_ms = 1000,
+		.ended_boot_ms = 61000,
+		.started_wall_ms = 1000000 + OFFSET,
 		.ended_wall_ms = 1060000 + OFFSET};
 }
 
@@ -40,8 +44,10 @@ static int begin(void **state)
 	s->job.bind.n_cards = 1;
 	s->job.bind.cards = xcalloc(1, sizeof(*s->job.bind.cards));
 	s->set = (struct queue_settings){.retry_on = 1u << JOB_CAUSE_VANISHED |
-			1u << JOB_CAUSE_NODE_REBOOTED | 1u << JOB_CAUSE_SIGNAL,
-		.card_fault_fast_ms = 30000, .captured_output_bytes = 16384};
+						     1u << JOB_CAUSE_NODE_REBOOTED |
+						     1u << JOB_CAUSE_SIGNAL,
+		.card_fault_fast_ms = 30000,
+		.captured_output_bytes = 16384};
 	s->f = (struct end_facts){.oom_kills = -1, .peak_mib = -1, .clock_offset_ms = OFFSET};
 	end_as(s, END_EXIT, 0);
 	*state = s;
@@ -140,8 +146,8 @@ static void test_what_is_no_exit(void **state)
 	end_as(s, END_LAUNCH_FAILED, 2);
 	strcpy(s->f.end.text, "chdir /nowhere: No such file or directory");
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_LAUNCH_FAILED);
-	assert_string_equal(s->g.end.error,
-		"could not be started: chdir /nowhere: No such file or directory");
+	assert_string_equal(
+		s->g.end.error, "could not be started: chdir /nowhere: No such file or directory");
 	assert_false(s->g.end.has_exit_code);
 	end_as(s, END_REBOOTED, 0);
 	comes_to(s, JOB_STEP_LOSE, JOB_CAUSE_NODE_REBOOTED);

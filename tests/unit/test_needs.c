@@ -40,13 +40,23 @@ static void test_waits_while_something_may_come(void **state)
 	comes_to(NEEDS_MET, NULL, 0, ON_DEPENDENCY_HOLD, NULL, "");
 }
 
+static void test_what_came_is_met(void **state)
+{
+	const struct store_unmet_row rows[] = {ROW(1, true, FAILED), ROW(2, false, COMPLETED)};
+
+	(void)state;
+	comes_to(NEEDS_MET, rows, 2, ON_DEPENDENCY_HOLD, NULL, "");
+}
+
 static void test_bad_end_holds_or_fails(void **state)
 {
 	const struct store_unmet_row rows[] = {ROW(1, false, PENDING), ROW(2, false, FAILED)};
 
 	(void)state;
-	comes_to(NEEDS_HOLD, rows, 2, ON_DEPENDENCY_HOLD, NULL, "needs job 2, which ended as failed");
-	comes_to(NEEDS_FAIL, rows, 2, ON_DEPENDENCY_FAIL, NULL, "needs job 2, which ended as failed");
+	comes_to(NEEDS_HOLD, rows, 2, ON_DEPENDENCY_HOLD, NULL,
+		"needs job 2, which ended as failed");
+	comes_to(NEEDS_FAIL, rows, 2, ON_DEPENDENCY_FAIL, NULL,
+		"needs job 2, which ended as failed");
 	/* The one that may still come is waited for. */
 	comes_to(NEEDS_WAIT, rows, 2, ON_DEPENDENCY_RUN, NULL, "");
 	comes_to(NEEDS_MET, rows + 1, 1, ON_DEPENDENCY_RUN, NULL, "");
@@ -57,7 +67,8 @@ static void test_one_that_is_gone(void **state)
 	const struct store_unmet_row rows[] = {ROW(3, true, NONE)};
 
 	(void)state;
-	comes_to(NEEDS_HOLD, rows, 1, ON_DEPENDENCY_HOLD, NULL, "needs job 3, which isn't there any more");
+	comes_to(NEEDS_HOLD, rows, 1, ON_DEPENDENCY_HOLD, NULL,
+		"needs job 3, which isn't there any more");
 	comes_to(NEEDS_MET, rows, 1, ON_DEPENDENCY_RUN, NULL, "");
 }
 
@@ -87,6 +98,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_waits_while_something_may_come),
+		cmocka_unit_test(test_what_came_is_met),
 		cmocka_unit_test(test_bad_end_holds_or_fails),
 		cmocka_unit_test(test_one_that_is_gone),
 		cmocka_unit_test(test_holds_go_with_their_cause),

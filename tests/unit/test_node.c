@@ -88,12 +88,13 @@ static void limits_of_version_2(void **state)
 
 	put("/proc/meminfo", MEMINFO);
 	put("/proc/self/cgroup", "0::/user.slice/user-7.slice/x.scope\n");
-	put("/sys/fs/cgroup/user.slice/cpu.max", "max 100000\n");
+	put("/sys/fs/cgroup/user.slice/cpu.max", "400000 100000\n");
 	put("/sys/fs/cgroup/user.slice/memory.max", "max\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/cpu.max", "150000 100000\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/memory.max", "2147483648\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/memory.current", "1610612736\n");
-	put("/sys/fs/cgroup/user.slice/user-7.slice/memory.stat", "anon 5\ninactive_file 536870912\n");
+	put("/sys/fs/cgroup/user.slice/user-7.slice/memory.stat",
+		"anon 5\ninactive_file 536870912\n");
 	put("/sys/fs/cgroup/user.slice/user-7.slice/x.scope/memory.max", "max\n");
 	f = read_at(&r, 1);
 	assert_int_equal(f.cores, 1);

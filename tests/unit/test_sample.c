@@ -315,7 +315,8 @@ static void old_agents_have_whole_cards(void **state)
 	assert_int_equal(sample_decode(msg, &got, NULL), 0);
 	assert_int_equal(got.snap.cards[0].reset, GPU_RESET_PENDING);
 	sample_done(&got);
-	json_object_set_new(card, "xid", json_pack("{s:i, s:i, s:s}", "last", 1, "boot_ms", 1, "count", "x"));
+	json_object_set_new(
+		card, "xid", json_pack("{s:i, s:i, s:s}", "last", 1, "boot_ms", 1, "count", "x"));
 	refuse(msg);
 }
 

@@ -120,6 +120,7 @@ static void test_dates_hashes_names(void **state)
 {
 	(void)state;
 	is("x --day 2026-11-30", "x --day <date>");
+	is("x '{2026-11-30: 2026-12-01_10}'", "x {<date>: <date>}");
 	same("x --at 2026-11-30T12:05:00Z", "x --at 20261130_120500");
 	is("x --rev 3f2a9c1", "x --rev <hash>");
 	same("x --rev 3f2a9c1d", "x --rev 0123456789abcdef0123456789abcdef01234567");
@@ -185,6 +186,11 @@ static void test_bounds(void **state)
 	assert_string_not_equal(x, y); /* the end counts too */
 	assert_int_equal(utf8_valid_len(x, strlen(x)), strlen(x));
 	assert_memory_equal(x, y, 400);
+	is("sh -c 'sh -c \"sh -c \\\"/opt/a 3 /b\\\"\"'",
+		"sh -c {sh -c {sh -c {/opt/a <n> <path>}}}");
+	/* The fourth within another is only text. */
+	is("sh -c \"sh -c \\\"sh -c \\\\\\\"sh -c '/a 3'\\\\\\\"\\\"\"",
+		"sh -c {sh -c {sh -c {sh -c {<path> <n>}}}}");
 	for (int i = 0; i < 100; i++)
 		buf_puts(&deep, "bash -c \"");
 	z = shape(buf_str(&deep));

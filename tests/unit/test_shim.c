@@ -672,6 +672,143 @@ static void test_not_the_parent_keeps_the_limit(void **state)
 	job_done(&j);
 }
 
+/* What the job heard, once it's as much as that. */
+static void wait_heard(struct job *j, const char *want)
+{
+	for (int64_t until = clock_boot_ms() + DEADLINE_MS;;) {
+		CLEANUP_FREE char *text = file_text(&j->f, "heard");
+		if (strcmp(text, want) == 0)
+			return;
+		if (clock_boot_ms() > until)
+			fail_msg("the job heard %s instead of %s", text, want);
+		sleep_ms(2);
+	}
+}
+
+static void start_listener(struct job *j, struct supervise *s, int64_t limit_ms, int64_t lead_ms)
+{
+	job_init(j, "trap 'echo led >> heard' USR1; trap 'echo term >> heard; exit 3' TERM\n"
+		    "echo $$ > up; while :; do sleep 0.01; done");
+	start_and_kill_shim(j);
+	*s = (struct supervise){.claim_fd = j->fd, .rec = read_record(&j->f, &j->s)};
+	supervise_set_limits(s, limit_ms, 20000, SIGUSR1, lead_ms);
+}
+
+/* The clock is ours. The lead signal comes before the limit, once, and TERM at the limit. */
+static void test_lead_signal(void **state)
+{
+	struct job j;
+	struct supervise s;
+	struct attempt_end end = {0};
+	start_listener(&j, &s, 60000, 10000);
+	int64_t start = s.rec.end.started_boot_ms;
+	assert_true(supervise_turn(&s, start + 49500, true, &end) <= 500);
+	assert_int_equal(s.lead_sent_ms, 0);
+	supervise_turn(&s, start + 50000, true, &end);
+	assert_int_equal(s.lead_sent_ms, start + 50000);
+	wait_heard(&j, "led\n");
+	supervise_turn(&s, start + 59999, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_RUNNING);
+	supervise_turn(&s, start + 60000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_TERMINATING);
+	wait_heard(&j, "led\nterm\n");
+	WAIT_FOR(is_gone(s.rec.pid));
+	job_done(&j);
+}
+
+/* A machine that slept through both still gives the lead signal its full lead before TERM, and TERM its grace. */
+static void test_lead_signal_after_a_sleep(void **state)
+{
+	struct job j;
+	struct supervise s;
+	struct attempt_end end = {0};
+	start_listener(&j, &s, 60000, 10000);
+	int64_t start = s.rec.end.started_boot_ms;
+	supervise_turn(&s, start + 500000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_RUNNING);
+	wait_heard(&j, "led\n");
+	supervise_turn(&s, start + 509999, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_RUNNING);
+	supervise_turn(&s, start + 510000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_TERMINATING);
+	assert_int_equal(s.kill_at_ms, start + 510000 + 20000);
+	wait_heard(&j, "led\nterm\n");
+	job_done(&j);
+}
+
+/* Who comes after the one that sent it reads in the record that it was, and when. */
+static void test_lead_signal_on_record(void **state)
+{
+	struct job j;
+	struct supervise s;
+	struct attempt_end end = {0};
+	start_listener(&j, &s, 60000, 10000);
+	int64_t start = s.rec.end.started_boot_ms;
+	s.rec.lead_sent_boot_ms = start + 55000;
+	assert_int_equal(claim_write_record(j.fd, &s.rec, false, NULL), 0);
+	s.rec = read_record(&j.f, &j.s);
+	supervise_set_limits(&s, 60000, 20000, SIGUSR1, 10000);
+	supervise_turn(&s, start + 64999, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_RUNNING);
+	supervise_turn(&s, start + 65000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_TERMINATING);
+	wait_heard(&j, "term\n");
+	job_done(&j);
+}
+
+/* A lead longer than the limit doesn't move the limit; without a limit there's nothing to lead to. */
+static void test_lead_signal_at_the_edges(void **state)
+{
+	struct job j;
+	struct supervise s;
+	struct attempt_end end = {0};
+	start_listener(&j, &s, 60000, 90000);
+	int64_t start = s.rec.end.started_boot_ms;
+	supervise_turn(&s, start, true, &end);
+	wait_heard(&j, "led\n");
+	supervise_turn(&s, start + 60000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_TERMINATING);
+	wait_heard(&j, "led\nterm\n");
+	job_done(&j);
+	start_listener(&j, &s, 0, 10000);
+	supervise_turn(&s, start + 1000000, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_RUNNING);
+	assert_int_equal(s.lead_sent_ms, 0);
+	/* A wish to end doesn't wait for a lead. */
+	supervise_set_limits(&s, 60000, 20000, SIGUSR1, 10000);
+	assert_int_equal(claim_put_stop(j.fd, STOP_CANCEL, 5000), 0);
+	supervise_turn(&s, start + 100, true, &end);
+	assert_int_equal(s.phase, SUPERVISE_TERMINATING);
+	wait_heard(&j, "term\n");
+	job_done(&j);
+}
+
+/* stderr apart, both appended to; in a directory of its own no link is followed. */
+static void test_error_output(void **state)
+{
+	struct job j;
+	job_init(&j, "echo out; echo err >&2; exit 7");
+	j.s.error_output = xasprintf("%s/err7", j.f.dir);
+	job_start(&j);
+	assert_int_equal(wait_shim(&j), 0);
+	assert_output(&j, "out\n");
+	CLEANUP_FREE char *text = file_text(&j.f, "err7");
+	assert_string_equal(text, "err\n");
+	job_done(&j);
+	job_init(&j, "echo out");
+	j.s.dir = xstrdup(j.f.dir);
+	j.s.error_output = xasprintf("%s/err7", j.f.dir);
+	assert_int_equal(symlink("elsewhere", j.s.error_output), 0);
+	job_start(&j);
+	assert_int_equal(wait_shim(&j), 0);
+	struct attempt_end end = wait_end(&j);
+	assert_int_equal(end.how, END_LAUNCH_FAILED);
+	assert_int_equal(end.code, ELOOP);
+	assert_non_null(strstr(end.text, "cannot open the file for stderr"));
+	assert_false(file_exists(&j.f, "elsewhere"));
+	job_done(&j);
+}
+
 /* A subreaper that forked the shim inherits the job, and has its exit code. */
 static void test_heir_has_the_exit_code(void **state)
 {
@@ -997,6 +1134,11 @@ static int run_all(void)
 		cmocka_unit_test(test_not_the_parent),
 		cmocka_unit_test(test_not_the_parent_stops),
 		cmocka_unit_test(test_not_the_parent_keeps_the_limit),
+		cmocka_unit_test(test_lead_signal),
+		cmocka_unit_test(test_lead_signal_after_a_sleep),
+		cmocka_unit_test(test_lead_signal_on_record),
+		cmocka_unit_test(test_lead_signal_at_the_edges),
+		cmocka_unit_test(test_error_output),
 		cmocka_unit_test(test_heir_has_the_exit_code),
 		cmocka_unit_test(test_own_end_stands),
 		cmocka_unit_test(test_reused_number),

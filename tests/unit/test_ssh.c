@@ -270,17 +270,17 @@ static void text_of_nvidia_smi(void **state)
 	struct sample s = {0};
 	struct err e = {0};
 
-	assert_int_equal(host_text_parse(csv, sizeof(csv) - 1, &s, &e), 0);
+	assert_int_equal(text_sample_parse(csv, sizeof(csv) - 1, &s, &e), 0);
 	assert_int_equal(s.snap.n_cards, 2);
 	assert_int_equal(s.snap.n_procs, 1);
 	assert_string_equal(s.snap.cards[1].uuid, "GPU-b");
 	assert_string_equal(s.snap.source, "nvidia-smi");
 	assert_int_equal(s.proc_row[0], 0);
 	sample_done(&s);
-	assert_int_equal(host_text_parse(failed, sizeof(failed) - 1, &s, &e), -ENODEV);
+	assert_int_equal(text_sample_parse(failed, sizeof(failed) - 1, &s, &e), -ENODEV);
 	assert_non_null(strstr(e.text, "couldn't communicate"));
-	assert_int_equal(host_text_parse("", 0, &s, &e), -ENODEV);
-	assert_int_equal(host_text_parse("\ngpustow-gpus\ngpustow-apps\n", 28, &s, &e), -ENODEV);
+	assert_int_equal(text_sample_parse("", 0, &s, &e), -ENODEV);
+	assert_int_equal(text_sample_parse("\ngpustow-gpus\ngpustow-apps\n", 28, &s, &e), -ENODEV);
 	assert_string_equal(e.text, "nvidia-smi is there, but names no GPU");
 }
 

@@ -224,6 +224,134 @@ static void test_steps_are_all_or_nothing(void **state)
 	assert_int_equal(v, 4);
 }
 
+/* A file as version 1 left it, with a few jobs, one of them purged since. */
+static void make_version_1(struct bed *b)
+{
+	CLEANUP_FREE char *rows = xasprintf(
+		"PRAGMA application_id = %d; PRAGMA user_version = 1;"
+		"INSERT INTO meta VALUES ('queue', '0123456789abcdef0123456789abcdef'), ('incarnation', '3'),"
+		" ('machine_key', '%s');"
+		"INSERT INTO jobs (id, state, created_ms, updated_ms, finished_ms, command, name) VALUES"
+		" (1, 'completed', 5, 6, 7, 'python a.py --lr 3', 'one'), (2, 'pending', 5, 6, NULL, 'python a.py --lr 4', NULL),"
+		" (90, 'pending', 5, 6, NULL, 'x', NULL);"
+		"DELETE FROM jobs WHERE id = 90;"
+		"INSERT INTO needs VALUES (2, 0, 1); INSERT INTO job_tags VALUES ('t', 2);"
+		"INSERT INTO nodes (name, is_drained) VALUES ('n1', 1);"
+		"INSERT INTO events (ts_ms, kind, job) VALUES (5, 'job_submitted', 1);",
+		STORE_APPLICATION_ID, b->s->machine_key);
+	CLEANUP_FREE char *sql =
+		xasprintf("PRAGMA journal_mode = WAL; %s%s", schema_steps[0].sql, rows);
+
+	start_over(b);
+	raw(b->path, sql);
+}
+
+static void check_brought_forward(struct bed *b)
+{
+	struct store_question tagged = {.tag = "t"};
+	struct store_learned learned;
+	struct store_nodes nodes;
+	struct store_jobs l;
+	struct job j;
+	int v;
+
+	OK(schema_version(b->s, &v, &why));
+	assert_int_equal(v, STORE_VERSION);
+	OK(store_check(b->s, &why));
+	j = get(b, 1);
+	assert_string_equal(j.name, "one");
+	assert_string_equal(j.shape, "python a.py --lr <n>");
+	assert_int_equal(j.finished_ms, 7);
+	job_done(&j);
+	j = get(b, 2);
+	assert_int_equal(j.n_after, 1);
+	assert_int_equal(j.after[0], 1);
+	job_done(&j);
+	OK(store_jobs(b->s, &tagged, &l, &why));
+	assert_int_equal(l.n, 1);
+	store_jobs_done(&l);
+	OK(store_nodes(b->s, &nodes, &why));
+	assert_true(nodes.n == 1 && nodes.v[0].is_drained && !nodes.v[0].n_failures);
+	store_nodes_done(&nodes);
+	assert_int_equal(count_events(b, 1), 1);
+	assert_int_equal(store_learned(b->s, "x", 1, &learned, &why), -ENOENT);
+}
+
+static void test_version_1_is_brought_forward(void **state)
+{
+	struct bed *b = *state;
+
+	for (int mode = STORE_READ; mode <= STORE_WRITE; mode++) {
+		if (!b->s)
+			OK(open_as(b->path, STORE_WRITE, &b->s));
+		make_version_1(b);
+		OK(open_as(b->path, (enum store_mode)mode, &b->s));
+		check_brought_forward(b);
+		if (mode == STORE_WRITE)
+			assert_int_equal(submit(b, "new"), 91); /* no number twice */
+		else
+			close_store(b);
+	}
+	/* What hangs on a job still goes with it. */
+	OK(store_begin(b->s, NULL, &why));
+	OK(db_run(b->s, &why, "DELETE FROM jobs WHERE id = 2", ""));
+	commit(b);
+	int64_t n = 0;
+	OK(db_int(b->s, &n, &why, "SELECT count(*) FROM needs", ""));
+	assert_int_equal(n, 0);
+}
+
+/* Somebody else's, who may look: what to do is said. */
+static void test_version_1_that_may_not_be_changed(void **state)
+{
+	struct bed *b = *state;
+	CLEANUP_FREE char *lock = beside(b, ".lock");
+	pid_t pid;
+	int status;
+
+	if (geteuid() != 0) {
+		print_message("# only root may become somebody else\n");
+		skip();
+	}
+	make_version_1(b);
+	chmod(b->dir, 0777);
+	chmod(b->path, 0644);
+	close(open(lock, O_CREAT | O_WRONLY, 0600));
+	pid = fork();
+	if (pid == 0) {
+		struct store *s;
+		int r = setuid(65534) < 0 ? 0 : open_as(b->path, STORE_READ, &s);
+
+		if (r != -EACCES)
+			fprintf(stderr, "%d %s\n", r, why.text);
+		_exit(r == -EACCES && strstr(why.text, "brought up to date") ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	assert_int_equal(status, 0);
+}
+
+/* Killed on the way: as it was, and the next one does it. */
+static void test_killed_while_it_was_brought_forward(void **state)
+{
+	struct bed *b = *state;
+	pid_t pid;
+	int status;
+
+	make_version_1(b);
+	pid = fork();
+	if (pid == 0) {
+		struct store *s;
+
+		setenv("GPUSTOW_FAULT", "store.before-upgrade:kill", 1);
+		open_as(b->path, STORE_WRITE, &s);
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	assert_true(WIFSIGNALED(status));
+	OK(open_as(b->path, STORE_WRITE, &b->s));
+	check_brought_forward(b);
+}
+
 static void test_damage_is_named(void **state)
 {
 	struct bed *b = *state;
@@ -493,6 +621,9 @@ int main(void)
 		T(test_strange_files_are_left_alone),
 		T(test_a_newer_version_is_refused),
 		T(test_steps_are_all_or_nothing),
+		T(test_version_1_is_brought_forward),
+		T(test_version_1_that_may_not_be_changed),
+		T(test_killed_while_it_was_brought_forward),
 		T(test_damage_is_named),
 		T(test_another_machine_only_reads),
 		T(test_on_a_network_there_is_no_log),

@@ -1,0 +1,12 @@
+/* The command `remove` (docs/wire.md): directories of jobs whose attempts have no claim any more. */
+#pragma once
+
+#include "agent/client.h"
+
+struct agent;
+
+/*
+ * Takes away what `names` names below `root`/QUEUE and answers `removed`. A name that has a claim, or is none, is passed
+ * over. Negative: nothing was removed, and *e says why.
+ */
+int job_remove(struct agent *a, struct client *c, const json_t *msg, struct err *e);
