@@ -304,6 +304,7 @@ const struct command cmd_job_advise = {
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = advise_exec,
 };

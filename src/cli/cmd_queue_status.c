@@ -367,6 +367,7 @@ const struct command cmd_queue_status = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };
@@ -379,6 +380,7 @@ const struct command cmd_queue = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };
