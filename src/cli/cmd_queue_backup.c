@@ -84,9 +84,10 @@ const struct command cmd_queue_backup = {
 	.args = "[PATH]",
 	.summary = "make a checked copy of the queue's database, while it's used",
 	.about =
-		"PATH is a directory, or a file that isn't there yet; without it the copy goes to `backup.directory` of the\n"
-		"configuration, which is `backups` in gpustow's home. Nothing is ever replaced. With --keep only files go\n"
-		"that have a backup's name and are backups of this very queue.",
+		"PATH is a directory, or a file that isn't there yet; without it the copy goes to\n"
+		"`backup.directory` of the configuration, which is `backups` in gpustow's home. Nothing is\n"
+		"ever replaced. With --keep only files go that have a backup's name and are backups of this\n"
+		"very queue.",
 	.examples = "$ gpustow queue backup\n$ gpustow queue backup /mnt/safe --keep 14",
 	.options = backup_specs,
 	.options_size = sizeof(struct backup_options),
@@ -142,9 +143,10 @@ const struct command cmd_queue_restore = {
 	.args = "FILE",
 	.summary = "put a backup in the place of the queue's database",
 	.about =
-		"End the daemon, its keeper and open screens first; a queue that's in use is left alone. What was there is\n"
-		"kept beside it. Nodes may know of jobs that the backup doesn't: nothing starts before each of them has been\n"
-		"looked at, and numbers of jobs go on far above the backup's.",
+		"End the daemon, its keeper and open screens first; a queue that's in use is left alone.\n"
+		"What was there is kept beside it. Nodes may know of jobs that the backup doesn't: nothing\n"
+		"starts before each of them has been looked at, and numbers of jobs go on far above the\n"
+		"backup's.",
 	.examples = "$ gpustow queue restore ~/.gpustow/backups/queue-20260102T030405.678000Z.db",
 	.options = plain_specs,
 	.options_size = sizeof(struct plain_options),
@@ -191,7 +193,8 @@ const struct command cmd_queue_check = {
 	.name = "queue check",
 	.args = "",
 	.summary = "whether the queue's database is whole",
-	.about = "Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged, and the message says what to do.",
+	.about = "Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged, and the message says\n"
+		 "what to do.",
 	.examples = "$ gpustow queue check",
 	.options = plain_specs,
 	.options_size = sizeof(struct plain_options),

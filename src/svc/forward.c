@@ -81,6 +81,11 @@ static void make_argv(const struct session *s, const char *line, bool is_tui, st
 		add(ret, "-o");
 		add(ret, s->r->ssh_options[i]);
 	}
+	/* Else it says of each screen that its connection is closed now. */
+	if (is_tui) {
+		add(ret, "-o");
+		add(ret, "LogLevel=ERROR");
+	}
 	if (s->r->port) {
 		snprintf(port, sizeof(port), "%d", s->r->port);
 		add(ret, "-p");

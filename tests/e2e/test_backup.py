@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import is_alive, program, read_text, until
+from harness import program, until
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_restored_queue_starts_nothing_twice(queue):
     queue.ask("queue", "restore", made["path"])
     before = queue.ask_json("job", "show", job, "--json", "--no-tick")
     assert before["state"] == "pending"
-    queue.ask("job", "wait", job, code=None, deadline=120)
+    queue.spawn(program(), "job", "wait", job).wait(None, 120)
     for _ in range(3):
         queue.ask("queue", "tick")
     assert queue.judge() == ["once"], queue.judge()
