@@ -15,6 +15,10 @@ from harness import program, until
 def queue(world):
     world.env["GPUSTOW_HOME"] = str(world.dir / "home" / ".gpustow")
     world.env["GPUSTOW_SIM"] = "1"
+    # A job's directory would lie in the real home: an agent doesn't ask $HOME.
+    Path(world.env["GPUSTOW_HOME"]).mkdir()
+    (Path(world.env["GPUSTOW_HOME"]) / "queue.yml").write_text(
+        f"queue:\n  include_local: true\n  tick_min_interval: 0\n  job_root: {world.dir}/jobs\n")
     world.db = Path(world.env["GPUSTOW_HOME"]) / "queue.db"
     world.backups = Path(world.env["GPUSTOW_HOME"]) / "backups"
     return world
@@ -175,17 +179,24 @@ def test_restore_drill(queue):
 
 def test_restored_queue_starts_nothing_twice(queue):
     """The backup is from before the job ran: its node knows better, and is asked before anything starts."""
-    job = submit(queue, f"echo once >> {queue.dir}/judge; sleep 1", args=("--gpus", "0", "--name", "once"))
+    job = submit(queue, f"echo once >> {queue.dir}/judge; sleep 1; echo >> {queue.dir}/ended", args=("--gpus", "0", "--name", "once"))
     made = backup(queue)
     queue.ask("queue", "tick")
     until(lambda: queue.judge() == ["once"])
     queue.ask("queue", "restore", made["path"])
     before = queue.ask_json("job", "show", job, "--json", "--no-tick")
     assert before["state"] == "pending"
-    queue.spawn(program(), "job", "wait", job).wait(None, 120)
+    # Its node knows of an attempt that this database doesn't: a person is to look.
+    queue.ask("queue", "tick")
+    after = queue.ask_json("job", "show", job, "--json", "--no-tick")
+    assert after["held"] and "put back" in after["held_reason"], after
+    queue.ask("job", "wait", job, code=1)
     for _ in range(3):
         queue.ask("queue", "tick")
     assert queue.judge() == ["once"], queue.judge()
+    queue.has("ended")
+    # What the backup knows nothing of at all goes on, too: new jobs run.
+    assert queue.ask_json("job", "submit", "--json", "--gpus", "0", "--wait", "--", "true")["job"]["id"] > job + 1000
 
 
 def test_live_queue_is_not_replaced(queue):
