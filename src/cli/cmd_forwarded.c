@@ -83,8 +83,7 @@ static int run(void *arg)
 	return dispatch(&f->p, f->h.argc, f->h.argv);
 }
 
-static int forwarded_exec(
-	const struct program *p, void *opts, int argc, char **argv, struct err *e)
+static int forwarded_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	struct forwarded f = {.p = *p};
 	int r = forward_receive(argv[0], &f.h, e);

@@ -193,8 +193,9 @@ const struct command cmd_queue_check = {
 	.name = "queue check",
 	.args = "",
 	.summary = "whether the queue's database is whole",
-	.about = "Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged, and the message says\n"
-		 "what to do.",
+	.about =
+		"Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged, and the message says\n"
+		"what to do.",
 	.examples = "$ gpustow queue check",
 	.options = plain_specs,
 	.options_size = sizeof(struct plain_options),

@@ -76,8 +76,7 @@ static void take_next(struct word *w, int argc, char **argv)
 }
 
 /* "-vn5": flags may stand before the one that has a value. */
-static void read_letters(
-	const struct option_spec *specs, int argc, char **argv, struct word *ret)
+static void read_letters(const struct option_spec *specs, int argc, char **argv, struct word *ret)
 {
 	const char *c = argv[0] + 1;
 
@@ -171,8 +170,8 @@ static int send_file(struct making *m, const struct word *w)
 		if (!strcmp(h->files[i].name, w->value))
 			return 0;
 	if (h->n_files == FORWARD_FILES_MAX)
-		return err_set(m->e, -E2BIG, "at most %d files can be sent along",
-			FORWARD_FILES_MAX);
+		return err_set(
+			m->e, -E2BIG, "at most %d files can be sent along", FORWARD_FILES_MAX);
 	h->files = xreallocarray(h->files, h->n_files + 1, sizeof(*h->files));
 	f = &h->files[h->n_files++];
 	*f = (struct forward_file){.name = xstrdup(w->value)};
@@ -238,8 +237,7 @@ static int send_exports(struct making *m, const struct command *c, int argc, cha
 	return last.value ? send_export(m, &last) : 0;
 }
 
-static int send_words(
-	struct making *m, const struct command *c, int n_words, int argc, char **argv)
+static int send_words(struct making *m, const struct command *c, int n_words, int argc, char **argv)
 {
 	int i = n_words, r;
 

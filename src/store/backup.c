@@ -21,7 +21,8 @@
 #define STEP_PAGES 256
 #define RESTARTS_MAX 3
 #define BUSY_MAX_MS 10000
-#define VERSIONS_AT 18 /* of the file format's header: who may write it, who may read it; 1: no log */
+#define VERSIONS_AT \
+	18 /* of the file format's header: who may write it, who may read it; 1: no log */
 
 static int copy_error(sqlite3 *db, int rc, const char *to, struct err *e)
 {
@@ -36,8 +37,8 @@ static int copy_error(sqlite3 *db, int rc, const char *to, struct err *e)
 static int connect_copy(const char *to, sqlite3 **ret, struct err *e)
 {
 	sqlite3 *db = NULL;
-	int rc = sqlite3_open_v2(to, &db,
-		SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+	int rc = sqlite3_open_v2(
+		to, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 
 	/* A copy that isn't finished is thrown away, so it needs no journal; it's made durable at its end, once. */
 	if (rc == SQLITE_OK)
@@ -185,8 +186,8 @@ static int make_durable(const char *to, struct err *e)
 	return 0;
 }
 
-int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
-	struct err *e)
+int backup_copy(
+	struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f, struct err *e)
 {
 	sqlite3 *db;
 	int r = connect_copy(to, &db, e);
@@ -242,7 +243,8 @@ int store_file_queue(const char *path, char ret[ID_LEN], struct err *e)
 	if (r < 0)
 		return r;
 	if (kind == FILE_OURS &&
-		sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) == SQLITE_OK &&
+		sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) ==
+			SQLITE_OK &&
 		sqlite3_prepare_v2(db, "SELECT value FROM meta WHERE key = 'queue'", -1, &st,
 			NULL) == SQLITE_OK &&
 		sqlite3_step(st) == SQLITE_ROW && sqlite3_column_bytes(st, 0) == ID_LEN - 1) {

@@ -37,8 +37,8 @@ static int check_kinds(const char *from, const char *path, struct err *e)
 	if (kind != FILE_OURS)
 		return err_set(e, -EMEDIUMTYPE, "%s isn't a backup of a gpustow queue", from);
 	if (file_is_same(from, path))
-		return err_set(e, -EINVAL,
-			"%s is the queue's database itself; name a backup of it", from);
+		return err_set(
+			e, -EINVAL, "%s is the queue's database itself; name a backup of it", from);
 	r = file_look(path, &kind, &is_wal, e);
 	if (r == 0 && (kind == FILE_NVIDB || kind == FILE_STRANGE))
 		return err_set(e, -EMEDIUMTYPE,
@@ -97,9 +97,9 @@ static int copy_backup(const char *from, const char *to, const char *machine_key
 	sqlite3 *src = NULL;
 	int rc = sqlite3_open_v2(uri, &src,
 		has_log ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
-	int r = rc == SQLITE_OK ? backup_copy(NULL, src, to, &facts, e)
-				: err_set(e, db_errno(rc), "cannot open %s: %s", from,
-					  sqlite3_errstr(rc));
+	int r = rc == SQLITE_OK
+			? backup_copy(NULL, src, to, &facts, e)
+			: err_set(e, db_errno(rc), "cannot open %s: %s", from, sqlite3_errstr(rc));
 
 	sqlite3_close(src);
 	return r < 0 ? err_wrap(e, r, "%s can't be restored", from) : 0;
@@ -123,7 +123,8 @@ static int adopt_copy(const char *new, const struct store_options *o, struct err
 	return r;
 }
 
-static int make_copy(const char *from, const char *new, const struct store_options *o, struct err *e)
+static int make_copy(
+	const char *from, const char *new, const struct store_options *o, struct err *e)
 {
 	char key[65] = "";
 	int fd, r = o->machine_key ? 0 : proc_machine_key(key);
@@ -166,8 +167,8 @@ static char *kept_name(const char *path, int64_t now_ms)
 
 		if (i > 1)
 			snprintf(more, sizeof(more), "-%d", i);
-		name = xasprintf("%.*s-replaced-%s%s.db", (int)(has_end ? n - 3 : n), path, stamp,
-			more);
+		name = xasprintf(
+			"%.*s-replaced-%s%s.db", (int)(has_end ? n - 3 : n), path, stamp, more);
 		if (!has_beside(name, "") && !has_beside(name, "-wal"))
 			return name;
 		free(name);

@@ -240,7 +240,8 @@ static int end(struct store *s, enum outcome how, int64_t now_ms, struct err *e)
 	if (how == MADE)
 		r = store_meta_set(s, STORE_LAST_BACKUP, text, e);
 	if (r == 0)
-		r = how == FAILED ? write_lease(s, false, e) : store_meta_set(s, LEASE_KEY, NULL, e);
+		r = how == FAILED ? write_lease(s, false, e)
+				  : store_meta_set(s, LEASE_KEY, NULL, e);
 	if (r < 0) {
 		store_abort(s);
 		return r;
@@ -311,8 +312,8 @@ static int refuse_existing(const char *path, const char *source, struct err *e)
 		path);
 }
 
-static int choose(struct store *s, const char *directory, const char *path, struct target *ret,
-	struct err *e)
+static int choose(
+	struct store *s, const char *directory, const char *path, struct target *ret, struct err *e)
 {
 	const char *slash = path ? strrchr(path, '/') : NULL;
 	int r = 0;
@@ -339,10 +340,9 @@ static int choose(struct store *s, const char *directory, const char *path, stru
 
 static char *below(const struct target *t, const char *name)
 {
-	return !strcmp(t->directory, ".") ? xstrdup(name)
-	       : !strcmp(t->directory, "/")
-		       ? xasprintf("/%s", name)
-		       : xasprintf("%s/%s", t->directory, name);
+	return !strcmp(t->directory, ".")   ? xstrdup(name)
+	       : !strcmp(t->directory, "/") ? xasprintf("/%s", name)
+					    : xasprintf("%s/%s", t->directory, name);
 }
 
 /* ---- the temporary file ---- */
@@ -513,8 +513,11 @@ int backup_make(struct store *s, const char *directory, const char *path, int64_
 	made.source = xstrdup(store_path(s));
 	r = make_into(s, directory, path, keep, &made, e);
 	if (writes) {
-		int k = end(s, r == 0 ? MADE : path ? REFUSED : FAILED, made.created_ms,
-			r == 0 ? e : &ignored);
+		int k = end(s,
+			r == 0 ? MADE
+			: path ? REFUSED
+			       : FAILED,
+			made.created_ms, r == 0 ? e : &ignored);
 
 		r = r == 0 ? k : r;
 	}

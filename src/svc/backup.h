@@ -4,7 +4,8 @@
 #include "config/queue.h"
 #include "store/store.h"
 
-#define BACKUP_LEASE_MS 300000 /* how long a backup may take, and how long a failed one isn't tried again by itself */
+#define BACKUP_LEASE_MS \
+	300000 /* how long a backup may take, and how long a failed one isn't tried again by itself */
 #define BACKUP_NAME_MAX 64
 
 struct backup_made {

@@ -27,7 +27,8 @@
 #define SAID_KEPT 8192
 #define PIECE 65536
 #define INTERRUPT_MS 5000 /* the far command's time to end after Ctrl-C */
-#define LINGER_MS 1000 /* for what is still on its way after END; a child over there may hold the stream open for ever */
+#define LINGER_MS \
+	1000 /* for what is still on its way after END; a child over there may hold the stream open for ever */
 enum { NOT_GPUSTOW = 1000 }; /* no exit code */
 
 struct session {
@@ -103,8 +104,7 @@ static void make_argv(const struct session *s, const char *line, bool is_tui, st
 
 static void put_by_hand(const struct queue_remote *r, struct buf *out)
 {
-	struct host_config h = {
-		.hostname = r->host, .port = r->port, .username = r->username};
+	struct host_config h = {.hostname = r->host, .port = r->port, .username = r->username};
 
 	ssh_by_hand(&h, out);
 }
@@ -131,8 +131,7 @@ static void become_ssh(char *const *argv, const int streams[3], const sigset_t *
 	_exit(127);
 }
 
-static int start(
-	struct session *s, const char *line, const int streams[3], const sigset_t *mask)
+static int start(struct session *s, const char *line, const int streams[3], const sigset_t *mask)
 {
 	CLEANUP(ssh_argv_done) struct ssh_argv argv = {0};
 	int report[2], code = 0;
@@ -347,8 +346,8 @@ static int not_reached(struct session *s, int status)
 			s->r->host, s->r->program);
 	put_by_hand(s->r, &by_hand);
 	ssh_failure(status, buf_str(&s->said), buf_str(&by_hand), noise, &why);
-	return err_set(s->e, -EIO, "the queue's host %s can't be reached: %s", s->r->host,
-		buf_str(&why));
+	return err_set(
+		s->e, -EIO, "the queue's host %s can't be reached: %s", s->r->host, buf_str(&why));
 }
 
 static int outcome(struct session *s, int status)
@@ -446,8 +445,8 @@ static int try_once(const struct queue_remote *r, const struct forward *f, const
 	return k;
 }
 
-static int run_streams(const struct queue_remote *r, const struct forward *f, const char *config,
-	struct err *e)
+static int run_streams(
+	const struct queue_remote *r, const struct forward *f, const char *config, struct err *e)
 {
 	sigset_t set, mask;
 	int signals, k;
@@ -470,8 +469,8 @@ static int run_streams(const struct queue_remote *r, const struct forward *f, co
 	return k;
 }
 
-static int run_screen(const struct queue_remote *r, const struct forward *f, const char *config,
-	struct err *e)
+static int run_screen(
+	const struct queue_remote *r, const struct forward *f, const char *config, struct err *e)
 {
 	static const int own[3] = {-1, -1, -1};
 	struct session s = {.r = r, .f = f, .config = config, .e = e};
@@ -489,7 +488,8 @@ static int run_screen(const struct queue_remote *r, const struct forward *f, con
 	if (WIFSIGNALED(status))
 		return 128 + WTERMSIG(status);
 	return WEXITSTATUS(status) == 255
-		       ? err_set(e, -EIO, "the connection to the queue's host %s has ended", r->host)
+		       ? err_set(e, -EIO, "the connection to the queue's host %s has ended",
+				 r->host)
 		       : WEXITSTATUS(status);
 }
 

@@ -74,8 +74,7 @@ struct forward_reader {
 	struct buf noise; /* its last bytes, within FORWARD_NOISE_KEPT */
 };
 #define FORWARD_NOISE_KEPT 1024
-void forward_reader_put(
-	struct forward_reader *r, const char *bytes, size_t n, struct buf *out);
+void forward_reader_put(struct forward_reader *r, const char *bytes, size_t n, struct buf *out);
 /* The stream has ended: what was held back was output. */
 void forward_reader_end(struct forward_reader *r, struct buf *out);
 void forward_reader_done(struct forward_reader *r);

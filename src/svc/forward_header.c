@@ -151,8 +151,8 @@ int forward_header_parse(const char *text, size_t n, struct forward_header *ret,
 	size_t ret_sizes[FORWARD_FILES_MAX], struct err *e)
 {
 	struct forward_header h = {0};
-	json_t *o = n <= FORWARD_HEADER_MAX ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
-					    : NULL;
+	json_t *o =
+		n <= FORWARD_HEADER_MAX ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
 	bool ok = json_is_object(o) && take_all(o, &h, ret_sizes);
 
 	json_decref(o);
@@ -300,10 +300,9 @@ static void put_word(struct buf *out, const struct forward_header *h, int i)
 	for (size_t k = 0; k < ARRAY_LEN(options); k++) {
 		size_t n = strlen(options[k]);
 		bool is_behind = i > 0 && !strcmp(h->argv[i - 1], options[k]);
-		const char *name = is_behind ? word
-				   : !strncmp(word, options[k], n) && word[n] == '='
-					   ? word + n + 1
-					   : NULL;
+		const char *name = is_behind					     ? word
+				   : !strncmp(word, options[k], n) && word[n] == '=' ? word + n + 1
+										     : NULL;
 
 		for (size_t f = 0; name && f < h->n_files; f++) {
 			if (strcmp(name, h->files[f].name) != 0)
@@ -320,11 +319,10 @@ static void put_word(struct buf *out, const struct forward_header *h, int i)
 /* nvidb's own script for its keeper is asked, not its command line. */
 static void put_keeper(struct buf *out)
 {
-	buf_puts(out,
-		"k=${NVIDB_HOME:-$HOME/.nvidb}/queue-keeper.sh\n"
-		"if [ -x \"$k\" ]; then \"$k\" ensure >/dev/null 2>&1 </dev/null ||"
-		" echo \"warning: the queue's keeper could not be started\" >&2\n"
-		"else echo \"warning: no keeper is installed for the queue\" >&2; fi\n");
+	buf_puts(out, "k=${NVIDB_HOME:-$HOME/.nvidb}/queue-keeper.sh\n"
+		      "if [ -x \"$k\" ]; then \"$k\" ensure >/dev/null 2>&1 </dev/null ||"
+		      " echo \"warning: the queue's keeper could not be started\" >&2\n"
+		      "else echo \"warning: no keeper is installed for the queue\" >&2; fi\n");
 }
 
 int forward_script(const struct queue_remote *r, const struct forward_header *h, const char *nonce,
@@ -356,6 +354,7 @@ int forward_script(const struct queue_remote *r, const struct forward_header *h,
 	}
 	for (int i = 0; i < h->argc; i++)
 		put_word(ret, h, i);
-	buf_printf(ret, " </dev/null\nc=$?; printf '\\001gpustow:%s END %%d\\n' $c; exit $c\n", nonce);
+	buf_printf(
+		ret, " </dev/null\nc=$?; printf '\\001gpustow:%s END %%d\\n' $c; exit $c\n", nonce);
 	return 0;
 }

@@ -133,8 +133,8 @@ static bool read_stream(pid_t child)
 /* Until the child has ended; its wait status. */
 static int wait_child(pid_t child, int signals)
 {
-	struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
-		{.fd = signals, .events = POLLIN}};
+	struct pollfd p[] = {
+		{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
 	int64_t kill_at_ms = 0;
 	int status = 0;
 

@@ -211,23 +211,53 @@ static void test_w63_file_systems_without_hard_links(void **state)
 		OK(open_as(made.path, STORE_READ, &copy));
 		OK(store_check(copy, &why));
 		store_close(copy);
-		assert_int_equal(
-			backup_make(b->s, dir, made.path, 0, &again, &why), -EEXIST);
+		assert_int_equal(backup_make(b->s, dir, made.path, 0, &again, &why), -EEXIST);
 		unsetenv("GPUSTOW_TEST_LACKS");
 	}
 	assert_int_equal(count_files(dir, ".queue-backup-"), 0);
 }
 
-/* Many in the same moment: each has its own name. */
-static void test_same_moment(void **state)
+/* W-63: somebody makes a file of that name while the copy is made. In each way of publishing it's left alone. */
+static void test_w63_a_name_taken_meanwhile(void **state)
 {
+	static const char *const lacks[] = {"", "link", "link,rename"};
 	struct bed *b = *state;
-	CLEANUP_FREE char *dir = in(b, "backups");
+	CLEANUP_FREE char *path = in(b, "mine.db");
 
-	for (int i = 0; i < 12; i++) {
-		CLEANUP(backup_made_done) struct backup_made made = backup(b, NULL, 0);
+	store_close(b->s);
+	b->s = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(lacks); i++) {
+		struct backup_made made = {0};
+		char text[16] = "";
+		int status, fd;
+		pid_t child = fork();
+
+		if (child == 0) {
+			struct store *s;
+
+			alarm(60);
+			setenv("GPUSTOW_TEST_LACKS", lacks[i], 1);
+			setenv("GPUSTOW_FAULT", "store.backup-after-copy:stop", 1);
+			_exit(open_as(b->path, STORE_WRITE, &s) == 0 &&
+						backup_make(s, b->dir, path, 0, &made, &why) ==
+							-EEXIST
+					? 42
+					: 1);
+		}
+		assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+		assert_true(WIFSTOPPED(status));
+		write_text(path, "somebody's");
+		kill(child, SIGCONT);
+		waitpid(child, &status, 0);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 42);
+		fd = open(path, O_RDONLY);
+		assert_int_equal(read(fd, text, sizeof(text) - 1), 10);
+		close(fd);
+		assert_string_equal(text, "somebody's");
+		unlink(path);
 	}
-	assert_int_equal(count_files(dir, "queue-"), 12);
+	assert_int_equal(count_files(b->dir, ".queue-backup-"), 0);
 }
 
 static void test_due(void **state)
@@ -388,6 +418,7 @@ static void test_restore_of_an_open_database_is_refused(void **state)
 
 		if (open_as(b->path, STORE_READ, &s) == 0 && store_counts(s, &counts, &why) == 0)
 			(void)!write(go[1], "x", 1);
+		alarm(60); /* whatever becomes of the test */
 		pause();
 		_exit(0);
 	}
@@ -441,11 +472,39 @@ static void test_restore_over_a_damaged_database(void **state)
 	free(junk);
 }
 
+/* A queue with a damaged page that nobody has read yet: that's said instead of a backup. */
+static void test_damage_is_found(void **state)
+{
+	struct bed *b = *state;
+	CLEANUP(backup_made_done) struct backup_made made = {0}, bad = {0};
+	CLEANUP_FREE char *to = in(b, "to");
+	char page[4096];
+	struct store *s;
+	int fd;
+
+	memset(page, 'x', sizeof(page));
+	page[sizeof(page) - 1] = '\0';
+	for (int i = 0; i < 20; i++)
+		submit(b, page);
+	made = backup(b, NULL, 0);
+	fd = open(made.path, O_WRONLY);
+	memset(page, 0xff, sizeof(page));
+	assert_int_equal(
+		pwrite(fd, page, sizeof(page), made.bytes - (off_t)sizeof(page)), sizeof(page));
+	close(fd);
+	OK(open_as(made.path, STORE_WRITE, &s));
+	assert_int_equal(backup_make(s, to, NULL, 0, &bad, &why), -EBADMSG);
+	assert_non_null(strstr(why.text, "check"));
+	store_close(s);
+	assert_int_equal(count_files(to, "queue-") + count_files(to, ".queue-"), 0);
+}
+
 /* A backup of another machine's queue becomes this one's. */
 static void test_restore_on_another_machine(void **state)
 {
 	struct bed *b = *state;
-	CLEANUP_FREE char *kept = NULL, *path = in(b, "elsewhere.db"), *to = in(b, "other/queue.db");
+	CLEANUP_FREE char *kept = NULL, *path = in(b, "elsewhere.db"),
+			  *to = in(b, "other/queue.db");
 	CLEANUP(backup_made_done) struct backup_made made = {0};
 	struct store_options there = {.mode = STORE_WRITE, .machine_key = "ffff"};
 	struct store *s;
@@ -472,7 +531,8 @@ int main(void)
 			test_w63_keep_prunes_only_backups_of_this_queue, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(
 			test_w63_file_systems_without_hard_links, bed_make, bed_drop),
-		cmocka_unit_test_setup_teardown(test_same_moment, bed_make, bed_drop),
+		cmocka_unit_test_setup_teardown(
+			test_w63_a_name_taken_meanwhile, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(test_due, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(test_one_at_a_time, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(test_restore, bed_make, bed_drop),
@@ -480,6 +540,7 @@ int main(void)
 			test_restore_of_an_open_database_is_refused, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(
 			test_restore_over_a_damaged_database, bed_make, bed_drop),
+		cmocka_unit_test_setup_teardown(test_damage_is_found, bed_make, bed_drop),
 		cmocka_unit_test_setup_teardown(
 			test_restore_on_another_machine, bed_make, bed_drop),
 	};

@@ -39,8 +39,8 @@ static const char *const odd[] = {"job", "submit", "--env", "A=it's \"quoted\" $
 
 static void test_header_there_and_back(void **state)
 {
-	CLEANUP(forward_header_done) struct forward_header h = header_of(ARRAY_LEN(odd), odd),
-						     got = {0};
+	CLEANUP(forward_header_done)
+	struct forward_header h = header_of(ARRAY_LEN(odd), odd), got = {0};
 	CLEANUP(buf_done) struct buf text = {0};
 	size_t sizes[FORWARD_FILES_MAX];
 
@@ -121,8 +121,7 @@ static void test_header_is_bounded(void **state)
 	memcpy(big, "{\"argv\":[\"a\"]}", 14);
 	assert_int_equal(
 		forward_header_parse(big, FORWARD_HEADER_MAX + 1, &got, sizes, &why), -EINVAL);
-	assert_int_equal(
-		forward_header_parse(big, FORWARD_HEADER_MAX, &got, sizes, &why), 0);
+	assert_int_equal(forward_header_parse(big, FORWARD_HEADER_MAX, &got, sizes, &why), 0);
 	forward_header_done(&got);
 	forward_header_done(&h);
 	free(big);
@@ -134,8 +133,8 @@ static void test_lines(void **state)
 {
 	const char *const words[] = {"queue", "tui", "--refresh", "2"}, *bad[] = {"queue", "it's"};
 	struct queue_remote r = {.program = (char *)"~/bin/gpustow", .home = (char *)"/srv/q"};
-	CLEANUP(forward_header_done) struct forward_header h = header_of(4, words),
-						     odd_one = header_of(2, bad);
+	CLEANUP(forward_header_done)
+	struct forward_header h = header_of(4, words), odd_one = header_of(2, bad);
 	CLEANUP(buf_done) struct buf line = {0}, screen = {0};
 
 	(void)state;
@@ -265,6 +264,7 @@ static void test_reader(void **state)
 		FORWARD_OPEN, 0);
 	READ("\n" MARK "FORWARD 1\n\1gpustow:0123456789abcdee END 0\n",
 		"\1gpustow:0123456789abcdee END 0\n", FORWARD_OPEN, 0);
+	READ("\n" MARK "FORWARD 1\n\1\1" MARK "END 5\n", "\1", FORWARD_ENDED, 5);
 	/* Noise has a bound, and its end is kept. */
 	for (int i = 0; i < 100000; i++)
 		forward_reader_put(&r, "noise", 5, &out);
