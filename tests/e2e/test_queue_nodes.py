@@ -283,4 +283,5 @@ def test_node_that_was_renamed_keeps_its_work(lab):
     lab.bash("key", "touch /root/renamed")
     q.until(lambda: q.state(ends) == "completed" and q.state(stops) == "cancelled")
     lab.bash("key", "rm /root/renamed")
-    q.until(lambda: lab.bash("key", "ls -d /root/.gpustow/agent/*/claims/*/* 2>/dev/null; true").strip() == "")
+    uuid = q.rows("SELECT value FROM meta WHERE key = 'queue'")[0]["value"]
+    q.until(lambda: lab.bash("key", f"ls -d /root/.gpustow/agent/*/claims/{uuid}/* 2>/dev/null; true").strip() == "")
