@@ -34,7 +34,8 @@ enum paper { PAPER_NONE, PAPER_SELECTED, PAPER_GOOD, PAPER_WARN, PAPER_BAD, PAPE
 enum { STYLE_BOLD = 1, STYLE_REVERSE = 2, STYLE_UNDERLINE = 4 };
 
 struct style {
-	uint8_t ink, paper, attr; /* enum ink, enum paper, STYLE_* bits; zeroed: the terminal's own */
+	uint8_t ink, paper,
+		attr; /* enum ink, enum paper, STYLE_* bits; zeroed: the terminal's own */
 };
 #define STYLE(i) ((struct style){.ink = (i)})
 #define STYLE_STRONG(i) ((struct style){.ink = (i), .attr = STYLE_BOLD})

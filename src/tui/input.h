@@ -20,7 +20,7 @@ enum key {
 	KEY_CTRL_U = 21,
 	KEY_CTRL_Z = 26,
 	KEY_TAB = 9,
-	KEY_ENTER_ = 13,
+	KEY_RETURN = 13,
 	KEY_ESC = 27,
 	KEY_ERASE = 127, /* Backspace, whichever byte it sends */
 	KEY_ARROW_UP = 0x110000, /* beyond Unicode */
@@ -42,6 +42,7 @@ struct event {
 	uint32_t key; /* EVENT_KEY: a code point or enum key */
 	int x, y; /* EVENT_CLICK (left button pressed), EVENT_WHEEL: the cell, from 0 */
 	int wheel; /* -1 up, 1 down */
+	bool is_pasted; /* EVENT_KEY: came from a paste: text for a line that's edited, never a command */
 };
 
 struct input {
