@@ -145,7 +145,7 @@ void columns_cell(
 		return;
 	if (!text || !text[0]) {
 		text = "-";
-		s = (struct style){.ink = INK_DIM};
+		s = (struct style){INK_DIM, s.paper, 0};
 	}
 	rest = pen_left(&p) - grid_width(text);
 	if (c->items[i].is_number && rest > 0)
