@@ -63,14 +63,14 @@ void input_learn(struct input *in, const char *seq, uint32_t key)
 	in->learned[in->n_learned++].key = key;
 }
 
-static bool key_event(struct event *ret, uint32_t key)
+static bool key_event(struct input_event *ret, uint32_t key)
 {
-	*ret = (struct event){.kind = EVENT_KEY, .key = key};
+	*ret = (struct input_event){.kind = EVENT_KEY, .key = key};
 	return true;
 }
 
 /* "<0;11;3M": button, column, line. */
-static bool mouse_event(const char *s, struct event *ret)
+static bool mouse_event(const char *s, struct input_event *ret)
 {
 	int button, x, y, n = 0;
 	char last;
@@ -83,7 +83,7 @@ static bool mouse_event(const char *s, struct event *ret)
 	if (button & 32)
 		return false;
 	button &= ~(4 | 8 | 16);
-	*ret = (struct event){.kind = EVENT_CLICK, .x = x - 1, .y = y - 1};
+	*ret = (struct input_event){.kind = EVENT_CLICK, .x = x - 1, .y = y - 1};
 	if (button == 64 || button == 65) {
 		ret->kind = EVENT_WHEEL;
 		ret->wheel = button == 64 ? -1 : 1;
@@ -108,7 +108,7 @@ static void drop_modifier(char *s)
 	}
 }
 
-static bool is_learned(const struct input *in, struct event *ret)
+static bool is_learned(const struct input *in, struct input_event *ret)
 {
 	for (size_t i = 0; i < in->n_learned; i++)
 		if (!strcmp(in->learned[i].seq, in->seq))
@@ -117,7 +117,7 @@ static bool is_learned(const struct input *in, struct event *ret)
 }
 
 /* A whole sequence lies in seq. */
-static bool finish(struct input *in, struct event *ret)
+static bool finish(struct input *in, struct input_event *ret)
 {
 	char s[INPUT_SEQ_MAX];
 	bool found = false;
@@ -146,14 +146,14 @@ static bool finish(struct input *in, struct event *ret)
 	return found;
 }
 
-static bool typed(const struct input *in, struct event *ret, uint32_t key)
+static bool typed(const struct input *in, struct input_event *ret, uint32_t key)
 {
 	key_event(ret, key);
 	ret->is_pasted = in->is_pasting;
 	return true;
 }
 
-static bool plain_byte(struct input *in, unsigned char c, struct event *ret)
+static bool plain_byte(struct input *in, unsigned char c, struct input_event *ret)
 {
 	if (in->is_pasting && (c < 0x20 || c == 0x7F))
 		return false;
@@ -165,7 +165,7 @@ static bool plain_byte(struct input *in, unsigned char c, struct event *ret)
 }
 
 /* The next byte of a character of more than one. */
-static bool char_byte(struct input *in, char c, struct event *ret)
+static bool char_byte(struct input *in, char c, struct input_event *ret)
 {
 	unsigned char lead = (unsigned char)in->seq[0];
 	size_t want = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
@@ -197,7 +197,7 @@ static bool ends_sequence(const struct input *in)
 	return c >= '@' && c <= '~';
 }
 
-bool input_byte(struct input *in, char c, struct event *ret)
+bool input_byte(struct input *in, char c, struct input_event *ret)
 {
 	unsigned char u = (unsigned char)c;
 
@@ -233,7 +233,7 @@ bool input_byte(struct input *in, char c, struct event *ret)
 	return false;
 }
 
-bool input_idle(struct input *in, struct event *ret)
+bool input_idle(struct input *in, struct input_event *ret)
 {
 	bool was_esc = in->n == 1 && in->seq[0] == '\033' && !in->is_pasting;
 

@@ -37,7 +37,7 @@ enum key {
 	KEY_FN_LAST = KEY_FN + 12,
 };
 
-struct event {
+struct input_event {
 	enum event_kind kind;
 	uint32_t key; /* EVENT_KEY: a code point or enum key */
 	int x, y; /* EVENT_CLICK (left button pressed), EVENT_WHEEL: the cell, from 0 */
@@ -60,9 +60,9 @@ struct input {
 /* Another spelling of a key; too long or too many are left out. */
 void input_learn(struct input *in, const char *seq, uint32_t key);
 /* One byte; true: *ret is an event. */
-bool input_byte(struct input *in, char c, struct event *ret);
+bool input_byte(struct input *in, char c, struct input_event *ret);
 /* Nothing came for INPUT_ESC_MS: an unfinished sequence that is a lone Esc becomes the key. */
-bool input_idle(struct input *in, struct event *ret);
+bool input_idle(struct input *in, struct input_event *ret);
 bool input_is_waiting(const struct input *in);
 /* "q", "Esc", "PgUp", "F6": as help says it. */
 void input_key_name(uint32_t key, char ret[16]);

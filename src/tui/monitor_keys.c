@@ -685,7 +685,7 @@ static void filter_key(struct monitor *m, uint32_t key)
 		monitor_cancel_signal(m);
 }
 
-static void key_event(struct monitor *m, const struct event *ev, int64_t now_ms)
+static void key_event(struct monitor *m, const struct input_event *ev, int64_t now_ms)
 {
 	if (m->questions)
 		answer_key(m, ev->key);
@@ -700,7 +700,7 @@ static void key_event(struct monitor *m, const struct event *ev, int64_t now_ms)
 }
 
 static void wheel_event(
-	struct monitor *m, const struct event *ev, const struct hit *hit, int64_t now_ms)
+	struct monitor *m, const struct input_event *ev, const struct hit *hit, int64_t now_ms)
 {
 	if (m->overlay) {
 		m->overlay_scroll += 3 * ev->wheel;
@@ -719,7 +719,7 @@ static void wheel_event(
 }
 
 void monitor_event(
-	struct monitor *m, const struct event *ev, const struct frame *shown, int64_t now_ms)
+	struct monitor *m, const struct input_event *ev, const struct frame *shown, int64_t now_ms)
 {
 	const struct hit *hit = NULL;
 

@@ -147,7 +147,7 @@ void monitor_done(struct monitor *m);
 /* Node i as it is now; a sample that arrived at another time than the last one goes into its history. */
 void monitor_take(struct monitor *m, size_t i, const struct show_host *h, int64_t sample_at_ms);
 void monitor_event(
-	struct monitor *m, const struct event *ev, const struct frame *shown, int64_t now_ms);
+	struct monitor *m, const struct input_event *ev, const struct frame *shown, int64_t now_ms);
 /* Time passes: an armed signal or a notice that's over. Returns whether that changed anything. */
 bool monitor_tick(struct monitor *m, int64_t now_ms);
 void monitor_notice(struct monitor *m, enum ink ink, int64_t now_ms, const char *fmt, ...)

@@ -408,14 +408,14 @@ void screen_stop(struct screen *s)
 
 /* ---- input ---- */
 
-int screen_read(struct screen *s, void (*take)(void *arg, const struct event *ev), void *arg)
+int screen_read(struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg)
 {
 	struct pollfd pfd = {.fd = STDIN_FILENO, .events = POLLIN};
 	/* Not all that a flood brings: pictures and samples have their turn. */
 	for (int turns = 0; turns < 8 && poll(&pfd, 1, 0) > 0; turns++) {
 		char bytes[512];
 		ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
-		struct event ev;
+		struct input_event ev;
 
 		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			break;
@@ -428,9 +428,9 @@ int screen_read(struct screen *s, void (*take)(void *arg, const struct event *ev
 	return 0;
 }
 
-void screen_idle(struct screen *s, void (*take)(void *arg, const struct event *ev), void *arg)
+void screen_idle(struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg)
 {
-	struct event ev;
+	struct input_event ev;
 
 	if (input_idle(&s->input, &ev))
 		take(arg, &ev);

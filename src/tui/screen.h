@@ -29,9 +29,10 @@ bool screen_show(struct screen *s, const struct frame *f);
 void screen_forget(struct screen *s);
 void screen_theme(struct screen *s, const struct theme *theme);
 /* Bytes that are there, without waiting, into the input; -EIO when the terminal is gone. Events go to `take`. */
-int screen_read(struct screen *s, void (*take)(void *arg, const struct event *ev), void *arg);
+int screen_read(struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg);
 /* Esc's time is over. */
-void screen_idle(struct screen *s, void (*take)(void *arg, const struct event *ev), void *arg);
+void screen_idle(
+	struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg);
 bool screen_is_waiting(const struct screen *s);
 /* The terminal has another size (SIGWINCH): reads it and forgets the picture. */
 void screen_resized(struct screen *s);
