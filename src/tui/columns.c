@@ -60,9 +60,14 @@ static bool shrink(struct columns *c)
 
 static void share_out(struct columns *c, int rest)
 {
-	while (rest > 0)
+	bool has_any = false;
+
+	for (size_t i = 0; i < c->n; i++)
+		has_any |= c->w[i] && c->items[i].title[0];
+	while (has_any && rest > 0)
 		for (size_t i = 0; i < c->n && rest > 0; i++)
-			if (c->w[i]) {
+			/* A column without a title is for a mark: it stays as narrow as it is. */
+			if (c->w[i] && c->items[i].title[0]) {
 				c->w[i]++;
 				rest--;
 			}
@@ -115,7 +120,7 @@ void columns_head(struct frame *f, const struct columns *c, int y, struct style 
 		char text[64];
 		size_t n = 0;
 
-		if (!c->w[i])
+		if (!c->w[i] || !k->title[0])
 			continue;
 		while (k->title[n] && n < sizeof(text) - 8) {
 			text[n] = k->title[n];

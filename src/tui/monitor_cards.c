@@ -157,7 +157,7 @@ static void detail_id(const struct monitor *m, struct pen *p, struct card_row r)
 
 	pen_put(p, STYLE_STRONG(INK_FOCUS), m->nodes[r.node].name);
 	put_cell(m, p, r, CELL_INDEX, "GPU");
-	pen_printf(p, STYLE_STRONG(ink), " [%s]", status);
+	pen_printf(p, STYLE_STRONG(ink), " [%s] ", status);
 	put_cell(m, p, r, CELL_MODEL, "");
 	if (m->nodes[r.node].address)
 		pen_printf(p, STYLE(INK_DIM), "  %s", m->nodes[r.node].address);

@@ -60,6 +60,8 @@ struct proc_row {
 	uint64_t start_ticks;
 	uint32_t row; /* in snap.procs; UINT32_MAX: it's of the past */
 	uint32_t kind; /* enum gpu_proc_kind bits */
+	char state; /* R, S, D, ...; 0 unknown */
+	int32_t threads; /* 0 unknown */
 	char user[40];
 	char comm[32];
 	const char *command; /* borrowed; the whole line, or comm */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { COMMAND_SHORT = 5, COMMAND_TALL = 12, SHORT_COMMAND_ROWS = 28, FIXED = 8 };
-enum { C_MARK, C_PID, C_USER, C_VRAM, C_VRAM_PCT, C_CPU, C_MEM, C_RSS, C_TIME, C_COMMAND };
+enum { C_MARK, C_PID, C_USER, C_VRAM, C_VRAM_PCT, C_CPU, C_MEM, C_RSS, C_TIME, C_STATE, C_COMMAND };
 
 static const struct column columns[] = {
 	[C_MARK] = {"", .min = 1},
@@ -23,6 +23,7 @@ static const struct column columns[] = {
 	[C_MEM] = {"MEM%", .min = 6, .drop = 4, .is_number = true, .sort = BY_MEM},
 	[C_RSS] = {"RSS", .min = 8, .drop = 3, .is_number = true, .sort = BY_RSS},
 	[C_TIME] = {"TIME", .min = 9, .drop = 2, .is_number = true, .sort = BY_TIME},
+	[C_STATE] = {"S", .min = 1, .drop = 1},
 	[C_COMMAND] = {"COMMAND", .min = 16, .want = 400, .sort = BY_COMMAND},
 };
 static const char *const sort_words[BY_N] = {[BY_VRAM] = "VRAM",
@@ -134,6 +135,13 @@ static void cell_of(const struct monitor *m, struct card_row card, const struct 
 		put_time(p->time_ms, out);
 		*ink = INK_DIM;
 		break;
+	case C_STATE:
+		if (p->state)
+			buf_putc(out, p->state);
+		*ink = p->state == 'R'			     ? INK_GOOD
+		       : p->state && strchr("DZX", p->state) ? INK_BAD
+							     : INK_DIM;
+		break;
 	default:
 		if (p->is_head)
 			buf_printf(out, "%d process%s", p->depth, p->depth == 1 ? "" : "es");
@@ -223,6 +231,10 @@ static void draw_place(const struct monitor *m, struct frame *f, struct rect r,
 	put_named(&p, "type", type_of(x));
 	put_time(x->time_ms, &b);
 	put_named(&p, "elapsed", buf_str(&b));
+	if (x->state)
+		pen_printf(&p, STYLE(INK_DIM), "state %c  ", x->state);
+	if (x->threads)
+		pen_printf(&p, STYLE(INK_DIM), "threads %d  ", x->threads);
 	if (row && row <= s->n_rows)
 		pen_printf(&p, STYLE_STRONG(INK_OURS), "job #%llu  ",
 			(unsigned long long)s->rows[row - 1].name.job);

@@ -41,6 +41,8 @@ static struct proc_row row_of(const struct sample *s, uint32_t i)
 		snprintf(r.user, sizeof(r.user), "%u", p->uid);
 	if (!more)
 		return r;
+	r.state = more->state;
+	r.threads = more->threads;
 	r.cpu_pct = more->cpu_pct;
 	r.rss_mib = more->rss_mib;
 	r.mem_permille = permille_of(more->rss_mib, s);
@@ -97,11 +99,11 @@ static bool contains(const char *text, const char *part)
 static bool matches(const struct monitor *m, const struct proc_row *r)
 {
 	const char *part = m->proc_filter.text;
-	char pid[24];
+	char pid[24], state[] = {r->state, '\0'};
 
 	snprintf(pid, sizeof(pid), "%d", r->pid);
-	return contains(pid, part) || contains(r->user, part) || contains(r->comm, part) ||
-	       contains(r->command, part) ||
+	return contains(pid, part) || (state[0] && contains(state, part)) ||
+	       contains(r->user, part) || contains(r->comm, part) || contains(r->command, part) ||
 	       contains((r->kind & GPU_PROC_COMPUTE) && (r->kind & GPU_PROC_GRAPHICS) ? "c+g"
 			: r->kind & GPU_PROC_GRAPHICS				      ? "g"
 										      : "c",
