@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BARS_COLS = 100, STATUS_MAX = 4, TRENDS_ROWS = 6, TABLE_MIN = 4 };
+enum { BARS_COLS = 100, STATUS_MAX = 4, STATUS_ROWS = 30, TRENDS_ROWS = 6, TABLE_MIN = 4 };
 
 static const struct column columns[] = {
 	{"", .min = 1},

@@ -283,6 +283,11 @@ static void draw_actions(struct monitor *m, struct frame *f, struct rect r)
 	buttons_draw(f, r, items, ARRAY_LEN(items));
 }
 
+static bool has_state(const struct monitor *m)
+{
+	return m->is_filtering || m->armed.signo || m->proc_filter.n;
+}
+
 static void draw_state(struct monitor *m, struct frame *f, struct rect r, int64_t now_ms)
 {
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
@@ -382,8 +387,9 @@ void view_procs(struct monitor *m, struct frame *f, struct rect r, struct card_r
 	put_title(m, card, n, all, &title);
 	r = pane_draw(f, r, buf_str(&title), monitor_where(m) == IN_PROCS);
 	selected = monitor_selected_proc(m, rows, n);
-	/* From below: state, actions; then the list has its rows, and the command what's left. */
-	draw_state(m, f, rect_take_bottom(&r, 1), now.boot_ms);
+	/* From below: what's pending, actions; then the list has its rows, and the command what's left. */
+	if (r.h > 6 || (r.h > 1 && has_state(m)))
+		draw_state(m, f, rect_take_bottom(&r, 1), now.boot_ms);
 	draw_actions(m, f, rect_take_bottom(&r, r.h > 3 ? 1 : 0));
 	rest = r.h - 3;
 	list = rect_take_top(&r, 1 + (m->proc_rows && m->proc_rows < rest ? m->proc_rows
