@@ -415,7 +415,7 @@ static int status_lines(const struct monitor *m, size_t *ret_hidden)
 	return n + (*ret_hidden > 0);
 }
 
-static void draw_status(const struct monitor *m, struct frame *f, struct rect r, int skip)
+static void draw_status(const struct monitor *m, struct frame *f, struct rect r)
 {
 	size_t hidden;
 
@@ -431,8 +431,6 @@ static void draw_status(const struct monitor *m, struct frame *f, struct rect r,
 		struct pen p;
 
 		if (!has_failed && !is_none)
-			continue;
-		if (skip-- > 0)
 			continue;
 		line = rect_take_top(&r, 1);
 		p = pen_at(&f->grid, line.x, line.y, line.w);
@@ -510,9 +508,9 @@ void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view
 	draw_capacity(m, f, rect_take_top(&r, 1));
 	if (n != all)
 		draw_hidden(m, f, rect_take_top(&r, 1), all - n);
-	if (status)
-		draw_status(
-			m, f, rect_take_bottom(&r, status > STATUS_MAX ? STATUS_MAX : status), 0);
+	/* Where there's little room the alert above says it already. */
+	if (status && (f->grid.rows >= STATUS_ROWS || !monitor_failures(m) || !n))
+		draw_status(m, f, rect_take_bottom(&r, status > STATUS_MAX ? STATUS_MAX : status));
 	/* On a short terminal the history stands in the process pane, where the command would. */
 	if (m->view.trends && n && (is_tall || !wants_pane) && r.h > TRENDS_ROWS + 2 * TABLE_MIN)
 		trends = rect_take_bottom(&r, TRENDS_ROWS);
@@ -526,7 +524,7 @@ void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view
 	} else {
 		struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 
-		pen_put(&p, STYLE(INK_DIM), all ? "no card passes the filter" : "no cards yet");
+		pen_put(&p, STYLE(INK_DIM), all ? "no card passes the filter" : "no cards");
 		return;
 	}
 	if (pane.h)

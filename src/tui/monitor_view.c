@@ -161,20 +161,25 @@ static void draw_title(
 		put_debug(m, &p);
 }
 
+/* The ways in and out come first: they must be there at any width. */
+static bool is_essential(const struct monitor_key *k)
+{
+	return k->action == DO_VIEW || k->action == DO_HELP || k->action == DO_QUIT;
+}
+
 static void draw_hints(const struct monitor *m, struct frame *f, struct rect r)
 {
-	struct button items[16];
-	char names[16][16];
+	struct button items[24];
+	char names[24][16];
 	size_t n = 0;
 	int where = monitor_where(m);
 
-	for (size_t i = 0; i < monitor_keys_n && n < ARRAY_LEN(items); i++) {
-		const struct monitor_key *k = &monitor_keys[i];
+	for (size_t i = 0; i < 2 * monitor_keys_n && n < ARRAY_LEN(items); i++) {
+		const struct monitor_key *k = &monitor_keys[i % monitor_keys_n];
 
-		if (!k->hint || !(k->where & where))
+		if (!k->hint || !(k->where & where) || is_essential(k) != (i < monitor_keys_n))
 			continue;
-		if (r.w < NARROW_COLS && k->action != DO_VIEW && k->action != DO_HELP &&
-			k->action != DO_QUIT)
+		if (r.w < NARROW_COLS && !is_essential(k))
 			continue;
 		input_key_name(k->keys[0], names[n]);
 		items[n] = (struct button){.key = names[n], .text = k->hint, .action = k->action};
