@@ -189,18 +189,29 @@ static void learn_keys(struct input *in)
 
 /* ---- life ---- */
 
-static int no_terminal(struct err *e)
+static bool can_move_cursor(void)
 {
-	CLEANUP(buf_done) struct buf q = {0};
 	const char *term = getenv("TERM");
 	char cup[] = "cup", *s;
 	int error = 0;
 
+	if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &error) == ERR)
+		return false;
+	s = tigetstr(cup);
+	/* newterm makes one of its own. */
+	del_curterm(cur_term);
+	return s && s != (char *)-1;
+}
+
+static int no_terminal(struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0};
+	const char *term = getenv("TERM");
+
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return err_set(e, -ENOTTY,
 			"a screen needs a terminal for its input and its output; --once prints one look without any");
-	if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &error) == ERR ||
-		!(s = tigetstr(cup)) || s == (char *)-1) {
+	if (!can_move_cursor()) {
 		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
 		return err_set(e, -ENOTTY,
 			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line, --once prints one look",

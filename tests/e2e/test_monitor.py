@@ -23,13 +23,13 @@ FAKE = BUILD / "tests" / "fake" / "libnvidia-ml.so.1"
 class Tmux:
     """A terminal of its own server, with a shell's prompt to come back to."""
 
-    def __init__(self, world, *args, cols=120, rows=40, env=None, term="tmux-256color", name="gpustow"):
+    def __init__(self, world, *args, cols=120, rows=40, env=None, term="tmux-256color", name="gpustow", line=None):
         self.world = world
         self.socket = str(world.dir / f"tmux{len(world.started)}-{time.monotonic_ns()}")
         self.err = world.dir / "monitor.err"
         self.env = {**world.env, "TERM": "xterm-256color", **(env or {})}
-        line = (f"stty -a > {world.dir}/stty.before; {shlex.join([program(name), *args])} 2>>{self.err}; "
-                f"echo \"EXIT $?\"; stty -a > {world.dir}/stty.after; exec sleep 600")
+        line = line or (f"stty -a > {world.dir}/stty.before; {shlex.join([program(name), *args])} 2>>{self.err}; "
+                        f"echo \"EXIT $?\"; stty -a > {world.dir}/stty.after; exec sleep 600")
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(cols), "-y", str(rows),
                   "env", f"TERM={term}", "sh", "-c", line)
 
@@ -47,11 +47,12 @@ class Tmux:
         return self
 
     def click(self, text):
-        """On the first character of that text."""
+        """On the first character of that text, which may be a pattern."""
         lines = self.text().split("\n")
         for y, line in enumerate(lines):
-            if text in line:
-                x = line.index(text)
+            found = re.search(text, line)
+            if found:
+                x = found.start()
                 return self.raw(f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m".encode())
         raise AssertionError(f"{text!r} isn't on the screen:\n{self.text()}")
 
@@ -89,7 +90,8 @@ class Tmux:
         assert self.flag("cursor_flag") == "1"
         assert self.flag("mouse_any_flag") == "0" and self.flag("mouse_sgr_flag") == "0"
         until(lambda: (self.world.dir / "stty.after").exists() and (self.world.dir / "stty.after").read_text())
-        assert (self.world.dir / "stty.before").read_text() == (self.world.dir / "stty.after").read_text()
+        before, after = ((self.world.dir / f"stty.{w}").read_text().split("\n", 1)[1] for w in ("before", "after"))
+        assert before == after
         return text
 
     def end(self):
@@ -250,10 +252,10 @@ def test_the_mouse_in_raw_reports_whole_and_in_pieces(world, monitor):
     world.foreign({1: 2000})
     t = monitor("--sim", "3")
     t.sees("Simulated GPU")
-    t.click("[1]").sees(r"▸ \[1\]")
-    t.click("[v] view").sees("Cards 3 on")
-    t.click("1   Simulated").sees("› +1 ")
-    t.click("[Enter] processes").sees("Processes 1 on local GPU 1")
+    t.click(r"\[1\]").sees(r"▸ \[1\]")
+    t.click(r"v\] view").sees("Cards 3 on")
+    t.click("1 +Simulated").sees("› +1 ")
+    t.click(r"Enter\] processes").sees("Processes 1 on local GPU 1")
     t.click("CPU%").sees("by CPU down")
     t.click("CPU%").sees("by CPU up")
     y = next(i for i, line in enumerate(t.text().split("\n")) if "› 1" in re.sub(" +", " ", line)) + 1
@@ -263,10 +265,10 @@ def test_the_mouse_in_raw_reports_whole_and_in_pieces(world, monitor):
     time.sleep(0.15)
     t.raw(f"65;10;{y}M".encode()).sees("› +2 ")
     t.wheel(10, y, down=False).sees("› +1 ")
-    t.click("[K] SIGKILL").sees("› +1 ", gone=["SIGKILL to process"])
-    t.click("[?] help").sees("Help:")
+    t.click(r"K\] SIGKILL").sees("› +1 ", gone=["SIGKILL to process"])
+    t.click(r"\?\] help").sees("Help:")
     t.raw(b"\x1b[<0;20;20M").sees(gone=["Help:"])
-    t.click("[q] quit")
+    t.click(r"q\] quit")
     t.is_restored()
 
 
@@ -333,20 +335,25 @@ def test_crashes_give_the_terminal_back(world, monitor, signo):
     assert f"EXIT {128 + signo}" in t.is_restored()
 
 
-def test_stopped_and_continued(world, monitor):
-    t = monitor("--sim", "1")
-    t.sees("Simulated")
-    pid = t.monitor_pid()
-    t.keys("C-z")
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "T", why="stopped")
-    assert t.flag("alternate_on") == "0" and t.flag("mouse_any_flag") == "0"
-    # The shell of this terminal stopped with it, for it's no shell of jobs.
-    os.killpg(os.getpgid(pid), signal.SIGCONT)
-    until(lambda: t.flag("alternate_on") == "1", why="the screen again")
-    t.sees("Simulated")
-    t.keys("v").sees("Cards 1 on")
-    t.keys("q")
-    t.is_restored()
+def test_stopped_and_continued(world):
+    """Under a shell that has jobs."""
+    t = Tmux(world, line=f"exec bash --norc --noprofile -i")
+    try:
+        t.tmux("send-keys", "-l", f"PS1='$ '; {program()} --sim 1")
+        t.keys("Enter").sees("Simulated")
+        t.keys("C-z").sees(r"\[1\]\+ +Stopped")
+        assert t.flag("alternate_on") == "0" and t.flag("mouse_any_flag") == "0" and t.flag("cursor_flag") == "1"
+        t.tmux("send-keys", "-l", "fg")
+        t.keys("Enter")
+        until(lambda: t.flag("alternate_on") == "1", why="the screen again")
+        t.sees("Simulated")
+        assert t.flag("mouse_sgr_flag") == "1"
+        t.keys("v").sees("Cards 1 on")
+        t.keys("q").sees(r"gpustow --sim 1\n\$", gone=["Cards"])
+        t.tmux("send-keys", "-l", "exit")
+        t.keys("Enter")
+    finally:
+        t.end()
 
 
 def test_a_closed_terminal_ends_it(world):
