@@ -696,7 +696,7 @@ static void test_any_keys_at_any_size(void **state)
 	int rounds = getenv("GPUSTOW_LONG") ? 50000 : 1500, cols = 80, rows = 24;
 	struct world w;
 
-	print_message("seed %u\n", seed);
+	print_message("# seed %u\n", seed);
 	srand(seed);
 	world_lab(&w);
 	for (int i = 0; i < rounds; i++) {
