@@ -604,6 +604,38 @@ static void test_golden_screens(void **state)
 	world_done(&w);
 }
 
+/* The manual has each key, where it works and what it does, in the words of the help. */
+static void test_the_manual_has_every_key(void **state)
+{
+	const char *root = getenv("SOURCE_ROOT");
+	CLEANUP_FREE char *path = xasprintf("%s/docs/monitor.md", root ? root : ".");
+	CLEANUP(buf_done) struct buf manual = {0};
+	CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(fd_read_all(fd, &manual, 1 << 20), 0);
+	for (size_t i = 0; i < monitor_keys_n; i++) {
+		const struct monitor_key *k = &monitor_keys[i];
+		CLEANUP(buf_done) struct buf line = {0};
+
+		buf_puts(&line, "\n| `");
+		for (const char *s = k->shown; *s; s++)
+			if (s[0] == ',' && s[1] == ' ') {
+				buf_puts(&line, "`, `");
+				s++;
+			} else {
+				buf_putc(&line, *s);
+			}
+		buf_printf(&line, "` | %s | %s |\n",
+			k->where == IN_ALL	 ? "everywhere"
+			: k->where == IN_UNIFIED ? "all cards"
+						 : "by node",
+			k->text);
+		if (!strstr(buf_str(&manual), buf_str(&line)))
+			fail_msg("docs/monitor.md lacks %s", buf_str(&line));
+	}
+}
+
 static void test_without_utf8(void **state)
 {
 	struct world w;
@@ -744,6 +776,7 @@ int main(void)
 		cmocka_unit_test(test_clicks),
 		cmocka_unit_test(test_settings_by_name),
 		cmocka_unit_test(test_golden_screens),
+		cmocka_unit_test(test_the_manual_has_every_key),
 		cmocka_unit_test(test_without_utf8),
 		cmocka_unit_test(test_plain_sentences),
 		cmocka_unit_test(test_every_size),
