@@ -15,7 +15,7 @@ shoot() {
 	aha --black <"$work/screen" >"$work/screen.html"
 	chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
 		--disable-component-update --disable-sync --user-data-dir="$work/chromium" \
-		--window-size=$(($2 * 8 + 16)),$(($3 * 15 + 40)) --screenshot="$here/images/$1.png" "file://$work/screen.html" 2>/dev/null
+		--window-size=$(($2 * 8 + 60)),$(($3 * 15 + 40)) --screenshot="$here/images/$1.png" "file://$work/screen.html" 2>/dev/null
 }
 
 # wait_for TEXT: until the screen shows it.

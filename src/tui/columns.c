@@ -122,7 +122,7 @@ void columns_head(struct frame *f, const struct columns *c, int y, struct style 
 
 		if (!c->w[i] || !k->title[0])
 			continue;
-		while (k->title[n] && n < sizeof(text) - 8) {
+		while (n < sizeof(text) - 8 && k->title[n]) {
 			text[n] = k->title[n];
 			n++;
 		}

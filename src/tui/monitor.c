@@ -105,12 +105,37 @@ static void on_changed(void *arg, const struct fleet_host *h)
 		set_timer(l->gather, GATHER_MS);
 }
 
+struct refusal {
+	struct loop *l;
+	uint64_t question;
+};
+
+static void on_refusal(evutil_socket_t fd, short what, void *arg)
+{
+	struct refusal *r = arg;
+
+	(void)fd, (void)what;
+	fleet_answer(r->l->fleet, r->question, NULL);
+	free(r);
+}
+
 static void on_asks(void *arg, const struct fleet_host *h, uint64_t question, const char *prompt,
 	bool is_secret)
 {
+	static const struct timeval at_once;
 	struct loop *l = arg;
+	uint32_t node = 0;
 
-	monitor_ask(&l->m, question, h->name, prompt, is_secret);
+	while (node < fleet_count(l->fleet) && fleet_at(l->fleet, node) != h)
+		node++;
+	if (!monitor_ask(&l->m, question, node, prompt, is_secret)) {
+		struct refusal *r = xcalloc(1, sizeof(*r));
+
+		/* Not from inside the fleet's own work. */
+		*r = (struct refusal){l, question};
+		event_base_once(l->base, -1, EV_TIMEOUT, on_refusal, r, &at_once);
+		return;
+	}
 	draw(l);
 }
 

@@ -514,6 +514,8 @@ static void do_program(struct monitor *m, int action)
 	case DO_RETRY:
 		m->wishes.has_retry = m->n_nodes > 0;
 		m->wishes.retry = m->node;
+		if (m->node < m->n_nodes)
+			m->nodes[m->node].refuses = false;
 		break;
 	case DO_HELP:
 	case DO_FACTS:

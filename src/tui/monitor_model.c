@@ -155,6 +155,9 @@ void monitor_take(struct monitor *m, size_t i, const struct show_host *h, int64_
 	keep_text(&n->name, h->name);
 	keep_text(&n->address, h->address);
 	keep_text(&n->why, h->why ? h->why : "");
+	/* It got in all the same: the next question is about something else. */
+	if (h->has_answered)
+		n->refuses = false;
 	n->host = *h;
 	n->host.name = n->name;
 	n->host.address = n->address;
@@ -190,11 +193,18 @@ bool monitor_tick(struct monitor *m, int64_t now_ms)
 	return changed;
 }
 
-void monitor_ask(struct monitor *m, uint64_t id, const char *host, const char *text, bool is_secret)
+bool monitor_ask(struct monitor *m, uint64_t id, uint32_t node, const char *text, bool is_secret)
 {
-	struct question *q = xcalloc(1, sizeof(*q)), **at = &m->questions;
+	struct question *q, **at = &m->questions;
+	const char *host =
+		node < m->n_nodes && m->nodes[node].name ? m->nodes[node].name : "a host";
+
+	if (node < m->n_nodes && m->nodes[node].refuses)
+		return false;
+	q = xcalloc(1, sizeof(*q));
 
 	q->id = id;
+	q->node = node;
 	q->host = xstrdup(host);
 	q->text = xstrdup(text);
 	q->is_secret = is_secret;
@@ -203,6 +213,7 @@ void monitor_ask(struct monitor *m, uint64_t id, const char *host, const char *t
 	while (*at)
 		at = &(*at)->next;
 	*at = q;
+	return true;
 }
 
 void monitor_answer(struct monitor *m, bool is_refused)
@@ -212,6 +223,8 @@ void monitor_answer(struct monitor *m, bool is_refused)
 	m->wishes.has_answer = true;
 	m->wishes.question = m->questions->id;
 	m->wishes.is_refused = is_refused;
+	if (is_refused && m->questions->node < m->n_nodes)
+		m->nodes[m->questions->node].refuses = true;
 	memcpy(m->wishes.answer, m->answer.text, sizeof(m->wishes.answer));
 	drop_question(m);
 }

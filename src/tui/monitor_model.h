@@ -46,6 +46,7 @@ struct monitor_node {
 	char *name, *address, *why;
 	int64_t sample_at_ms;
 	bool is_open, was_toggled; /* per-node view */
+	bool refuses; /* a person wouldn't answer it: it isn't to ask again before it's retried */
 	struct history history;
 };
 
@@ -83,6 +84,7 @@ struct proc_key {
 
 struct question {
 	uint64_t id;
+	uint32_t node;
 	char *host, *text; /* owned */
 	bool is_secret;
 	struct question *next;
@@ -154,8 +156,8 @@ void monitor_event(
 bool monitor_tick(struct monitor *m, int64_t now_ms);
 void monitor_notice(struct monitor *m, enum ink ink, int64_t now_ms, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-void monitor_ask(
-	struct monitor *m, uint64_t id, const char *host, const char *text, bool is_secret);
+/* False: it was refused before, so nobody is bothered; the caller answers that. */
+bool monitor_ask(struct monitor *m, uint64_t id, uint32_t node, const char *text, bool is_secret);
 
 /* ---- asked by views and keys ---- */
 

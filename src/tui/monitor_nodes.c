@@ -62,10 +62,12 @@ static void put_sums(struct pen *p, const struct sample *s)
 	struct show_sums x = {0};
 
 	show_sums_add(&x, s);
+	if (!x.n_cards) {
+		pen_put(p, STYLE(INK_DIM), " no GPU");
+		return;
+	}
 	pen_printf(p, STYLE(INK_PLAIN), "%2lld GPU%s", (long long)x.n_cards,
 		x.n_cards == 1 ? " " : "s");
-	if (!x.n_cards)
-		return;
 	pen_printf(p, STYLE(x.n_idle ? INK_GOOD : INK_WARN), "  %lld idle", (long long)x.n_idle);
 	if (x.n_util)
 		put_part(p, "util", x.util / x.n_util, 50, 80);

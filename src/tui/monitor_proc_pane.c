@@ -267,17 +267,17 @@ static void draw_actions(struct monitor *m, struct frame *f, struct rect r)
 {
 	int armed = m->armed.signo;
 	const struct button items[] = {
-		{"i", "SIGINT", DO_SIGINT, 0, armed == SIGINT},
-		{"T", "SIGTERM", DO_SIGTERM, 0, armed == SIGTERM},
-		{"K", "SIGKILL", DO_SIGKILL, 0, armed == SIGKILL},
-		{"/", "find", DO_PROC_FILTER, 0, false},
-		{"o", "sort", DO_PROC_SORT, 0, false},
-		{"G", "group", DO_PROC_GROUP, 0, false},
-		{"+", "rows", DO_MORE, 0, false},
-		{"-", "rows", DO_LESS, 0, false},
-		{"[", "command", DO_COMMAND_BACK, 0, false},
-		{"]", "command", DO_COMMAND_ON, 0, false},
-		{"t", "history", DO_TRENDS, 0, m->view.trends},
+		{"i", "SIGINT", DO_SIGINT, 0, armed == SIGINT, false},
+		{"T", "SIGTERM", DO_SIGTERM, 0, armed == SIGTERM, false},
+		{"K", "SIGKILL", DO_SIGKILL, 0, armed == SIGKILL, false},
+		{"/", "find", DO_PROC_FILTER, 0, false, false},
+		{"o", "sort", DO_PROC_SORT, 0, false, false},
+		{"G", "group", DO_PROC_GROUP, 0, false, false},
+		{"+", "rows", DO_MORE, 0, false, false},
+		{"-", "rows", DO_LESS, 0, false, false},
+		{"[", "command", DO_COMMAND_BACK, 0, false, false},
+		{"]", "command", DO_COMMAND_ON, 0, false, false},
+		{"t", "history", DO_TRENDS, 0, false, m->view.trends},
 	};
 
 	buttons_draw(f, r, items, ARRAY_LEN(items));

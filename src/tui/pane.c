@@ -73,6 +73,7 @@ size_t buttons_draw(struct frame *f, struct rect r, const struct button *items, 
 		const struct button *b = &items[i];
 		int w = grid_width(b->key) + 3 + grid_width(b->text);
 		struct style s = b->is_armed ? (struct style){INK_BAD, PAPER_NONE, STYLE_BOLD}
+				 : b->is_on  ? STYLE_STRONG(INK_FOCUS)
 					     : STYLE(INK_PLAIN);
 		struct pen p = pen_at(&f->grid, x, r.y, w);
 

@@ -22,6 +22,7 @@ struct button {
 	int action;
 	int64_t arg;
 	bool is_armed; /* shown as waiting for its confirmation */
+	bool is_on; /* what it switches is on */
 };
 /* As many as fit into one line: "[i] SIGINT  [T] SIGTERM". Returns how many were drawn. */
 size_t buttons_draw(struct frame *f, struct rect r, const struct button *items, size_t n);

@@ -8,14 +8,18 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from harness import BUILD, DEADLINE, is_alive, program, until
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from lab import Lab, missing  # noqa: E402
+from harness import BUILD, DEADLINE, is_alive, program, until  # noqa: E402
 
 
+needs_lab = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux isn't installed")
 FAKE = BUILD / "tests" / "fake" / "libnvidia-ml.so.1"
 
@@ -422,3 +426,89 @@ def test_a_hung_driver_delays_no_key(world, monitor):
     t.is_restored()
 
 
+
+
+# --- hosts by SSH, each in its namespace, with the fake driver ---
+
+class LabTmux(Tmux):
+    """The monitor on the client of the lab."""
+
+    def __init__(self, world, lab, *args, cols=130, rows=40):
+        line = shlex.join(lab.command("ctl", "env", "-i", *lab.env, "LC_ALL=C.UTF-8", "TERM=tmux-256color", "gpustow", "--remote", *args))
+        super().__init__(world, line=f"cd /; {line} 2>>{world.dir}/monitor.err; echo \"EXIT $?\"; exec sleep 600", cols=cols, rows=rows)
+
+
+def forget_masters(lab):
+    lab.bash("ctl", "for s in /root/.gpustow*/ssh/*; do [ -S $s ] && ssh -o ControlPath=$s -O exit x; done; true", check=False)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    made = Lab()
+    yield made
+    made.down()
+
+
+def servers(lab, *lines):
+    lab.bash("ctl", "mkdir -p /root/.gpustow; rm -rf /root/.gpustow/config.yml; true")
+    lab.write("ctl", "/root/.gpustow/config.yml", "servers:\n" + "".join(f"  - {line}\n" for line in lines))
+
+
+@needs_lab
+def test_hosts_come_one_by_one_and_a_password_is_asked_for_in_a_box(world, lab):
+    forget_masters(lab)
+    servers(lab, "{hostname: key, username: root, nickname: key}", "{hostname: pass, username: alice, nickname: pass}",
+            "{hostname: nogpu, username: root, nickname: bare}", "{hostname: 10.99.77.77, username: root, nickname: dead}")
+    t = LabTmux(world, lab)
+    try:
+        # The first host's cards are there while another one waits for its password.
+        t.sees(r"\[2\] . key +2 GPUs", r"pass asks", r"password: ")
+        t.keys(*"wrong")
+        t.sees(r"> \*\*\*\*\*", gone=["wrong"])
+        t.keys("C-u", *"sesame", "Enter")
+        t.sees(r"\[3\] . pass +1 GPU ", gone=["pass asks"])
+        # The one that has no GPU is hidden, the one that's dead is told.
+        t.sees("1 node failed: dead", gone=[r"\[4\]"])
+        t.keys("u").sees(r"\[4\] . bare +no GPU")
+        t.click("! 1 node failed").sees("1 of 5 nodes failed", r"dead \(root@10.99.77.77:22\): down")
+        t.keys("f").sees("Cards 3 on 2/5 nodes", r"key \(root@key:22\)", r"pass \(alice@pass:22\)")
+        t.keys("q").sees("EXIT 0", deadline=5)
+        assert "hide_unsupported: false" in lab.bash("ctl", "cat /root/.gpustow/config.yml")
+    finally:
+        t.end()
+
+
+@needs_lab
+def test_a_refused_password_waits_for_a_person(world, lab):
+    forget_masters(lab)
+    servers(lab, "{hostname: pass, username: alice, nickname: pass}")
+    t = LabTmux(world, lab)
+    try:
+        t.sees("pass asks")
+        t.keys("C-c").sees("! 1 node failed: pass", gone=["pass asks"])
+        t.keys("j", "r").sees("pass asks")
+        t.keys(*"sesame", "Enter").sees(r"pass +1 GPU ")
+        t.keys("q").sees("EXIT 0")
+    finally:
+        t.end()
+
+
+@needs_lab
+def test_where_the_driver_names_strangers_nothing_is_signalled(world, lab):
+    """The hosts of the lab are containers with process numbers of their own: the driver's numbers mean nothing there."""
+    forget_masters(lab)
+    servers(lab, "{hostname: key, username: root, nickname: key}")
+    pid = int(lab.bash("key", "setsid sleep 777 >/dev/null 2>&1 & echo $!"))
+    lab.bash("key", f"echo 'proc 1 pid={pid} used=2222' >>/etc/gpustow-fake-nvml")
+    t = LabTmux(world, lab)
+    try:
+        t.sees(r"key +2 GPUs", r"\?\(2.2G\)")
+        t.keys("v").sees("Cards 2 on")
+        t.keys("j", "Enter").sees("Processes 1 on key GPU 1", rf"› +{pid} ")
+        t.keys("T").sees("its start isn't known", gone=["SIGTERM to process"])
+        t.keys("Enter", "T", "Enter")
+        t.keys("q").sees("EXIT 0")
+        assert lab.bash("key", f"kill -0 {pid} && echo there").strip() == "there"
+    finally:
+        t.end()
+        lab.bash("key", f"sed -i '/^proc/d' /etc/gpustow-fake-nvml; kill {pid}; true", check=False)

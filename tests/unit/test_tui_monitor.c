@@ -404,8 +404,8 @@ static void test_questions_take_all_keys(void **state)
 	struct world w;
 
 	world_make(&w, 1, 1);
-	monitor_ask(&w.m, 7, "gpu1", "alice@gpu1's password: ", true);
-	monitor_ask(&w.m, 8, "gpu1", "continue (yes/no)?", false);
+	monitor_ask(&w.m, 7, 1, "alice@gpu1's password: ", true);
+	monitor_ask(&w.m, 8, 1, "continue (yes/no)?", false);
 	for (const char *s = "quit?"; *s; s++)
 		world_press(&w, (uint32_t)*s);
 	assert_false(w.m.wishes.quit);
@@ -426,6 +426,13 @@ static void test_questions_take_all_keys(void **state)
 	assert_int_equal(w.m.wishes.question, 8);
 	assert_true(w.m.wishes.is_refused);
 	assert_null(w.m.questions);
+	/* A host that was refused bothers nobody until it's tried again. */
+	assert_false(monitor_ask(&w.m, 9, 1, "again: ", true));
+	assert_true(monitor_ask(&w.m, 10, 0, "another host: ", true));
+	world_press(&w, KEY_ESC);
+	w.m.node = 1;
+	world_press(&w, 'r');
+	assert_true(monitor_ask(&w.m, 11, 1, "again: ", true));
 	world_done(&w);
 }
 
@@ -750,7 +757,7 @@ static void test_any_keys_at_any_size(void **state)
 			ev.key = what == 3 ? (uint32_t)rand() % 0x110020 : k->keys[0];
 		}
 		if (rand() % 200 == 0)
-			monitor_ask(&w.m, (uint64_t)i, "host", "What is it?", rand() % 2);
+			monitor_ask(&w.m, (uint64_t)i, 3, "What is it?", rand() % 2);
 		monitor_event(&w.m, &ev, &w.f, 1000000 + i * 100);
 		monitor_tick(&w.m, 1000000 + i * 100);
 		world_draw(&w, cols, rows);
