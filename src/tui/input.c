@@ -69,15 +69,26 @@ static bool key_event(struct input_event *ret, uint32_t key)
 	return true;
 }
 
+/* A number of at most five digits; NULL: there's none. */
+static const char *take_number(const char *s, int *ret)
+{
+	int v = 0, n = 0;
+
+	while (*s >= '0' && *s <= '9' && n++ < 5)
+		v = v * 10 + (*s++ - '0');
+	*ret = v;
+	return n ? s : NULL;
+}
+
 /* "<0;11;3M": button, column, line. */
 static bool mouse_event(const char *s, struct input_event *ret)
 {
-	int button, x, y, n = 0;
-	char last;
+	int button = 0, x = 0, y = 0;
 
-	if (sscanf(s, "<%d;%d;%d%c%n", &button, &x, &y, &last, &n) != 4 || s[n] || x < 1 || y < 1)
-		return false;
-	if (last != 'M')
+	s = take_number(s + 1, &button);
+	s = s && *s == ';' ? take_number(s + 1, &x) : NULL;
+	s = s && *s == ';' ? take_number(s + 1, &y) : NULL;
+	if (!s || strcmp(s, "M") != 0 || x < 1 || y < 1)
 		return false;
 	/* Shift, Alt and Control (4, 8, 16) say nothing here; 32 is a movement. */
 	if (button & 32)

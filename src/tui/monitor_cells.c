@@ -236,7 +236,7 @@ static int metric_of(enum card_cell cell)
 		[CELL_MEMORY] = METRIC_MEM_USED + 1,
 	};
 
-	return metrics[cell] - 1;
+	return cell < CARD_CELL_N ? metrics[cell] - 1 : -1;
 }
 
 void view_card_row(struct monitor *m, struct frame *f, const struct columns *c,

@@ -486,13 +486,18 @@ void monitor_select_card(struct monitor *m, struct card_row r)
 	m->node = r.node;
 }
 
+static bool is_same_key(const struct proc_key *a, const struct proc_key *b)
+{
+	return a->pid == b->pid && a->start_ticks == b->start_ticks && !strcmp(a->head, b->head);
+}
+
 void monitor_select_proc(struct monitor *m, const struct proc_row *p)
 {
 	struct proc_key key = {.pid = p->pid, .start_ticks = p->start_ticks};
 
 	if (p->is_head)
 		snprintf(key.head, sizeof(key.head), "%s", p->user);
-	if (memcmp(&key, &m->proc, sizeof(key)) != 0) {
+	if (!is_same_key(&key, &m->proc)) {
 		m->first_command = 0;
 		monitor_cancel_signal(m);
 	}

@@ -210,6 +210,10 @@ static void draw_line(struct monitor *m, struct frame *f, const struct columns *
 	struct pen p = pen_at(&f->grid, r.x + 4, r.y, r.w - 4);
 	enum ink ink = INK_DIM;
 
+	/* Lines about a sample are made where there's one. */
+	if (!n->host.sample && l->kind != LINE_NODE && l->kind != LINE_WHY &&
+		l->kind != LINE_TIMINGS)
+		return;
 	switch (l->kind) {
 	case LINE_NODE:
 		draw_node(m, f, r, l->at.node);
@@ -300,7 +304,7 @@ static int servers_of(const struct lines *l, int from, int to)
 {
 	int n = 0;
 
-	for (int i = from; i < to; i++)
+	for (int i = from; l->items && i < to; i++)
 		n += l->items[i].kind == LINE_NODE;
 	return n;
 }
@@ -312,7 +316,7 @@ static void draw_edges(struct frame *f, struct rect r, const struct lines *l, in
 	    below = servers_of(l, last < (int)l->n ? last : (int)l->n, (int)l->n);
 	struct rect top = rect_of(r.x, r.y, r.w, 1), bottom = rect_of(r.x, r.y + r.h - 1, r.w, 1);
 
-	if (r.h < 4)
+	if (r.h < 4 || !l->n)
 		return;
 	if (above && first != l->selected) {
 		grid_fill(&f->grid, top, "", STYLE(INK_PLAIN));

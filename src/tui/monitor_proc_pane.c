@@ -361,7 +361,7 @@ static void draw_rows(struct monitor *m, struct frame *f, struct rect r, struct 
 	m->first_proc = list_window(m->first_proc, (int)selected, (int)n, r.h);
 	m->proc_page = r.h > 0 ? r.h : 1;
 	for (int i = 0; i < r.h && m->first_proc + i < (int)n; i++) {
-		size_t at = (size_t)(m->first_proc + i);
+		size_t at = (size_t)m->first_proc + (size_t)i;
 
 		draw_row(m, f, &c, card, &rows[at], r.y + i, at == selected);
 		frame_hit(f, rect_of(r.x, r.y + i, r.w, 1), DO_SELECT_PROC, (int64_t)at);

@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,17 +82,7 @@ static bool past_row(
 
 static bool contains(const char *text, const char *part)
 {
-	size_t n = strlen(part);
-
-	for (; *text; text++) {
-		size_t i = 0;
-
-		while (i < n && tolower((unsigned char)text[i]) == tolower((unsigned char)part[i]))
-			i++;
-		if (i == n)
-			return true;
-	}
-	return !n;
+	return strcasestr(text, part) != NULL;
 }
 
 static bool matches(const struct monitor *m, const struct proc_row *r)

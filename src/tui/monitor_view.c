@@ -167,25 +167,34 @@ static bool is_essential(const struct monitor_key *k)
 	return k->action == DO_VIEW || k->action == DO_HELP || k->action == DO_QUIT;
 }
 
-static void draw_hints(const struct monitor *m, struct frame *f, struct rect r)
-{
+struct hints {
 	struct button items[24];
 	char names[24][16];
-	size_t n = 0;
-	int where = monitor_where(m);
+	size_t n;
+};
 
-	for (size_t i = 0; i < 2 * monitor_keys_n && n < ARRAY_LEN(items); i++) {
-		const struct monitor_key *k = &monitor_keys[i % monitor_keys_n];
+static void add_hints(struct hints *h, int where, bool essential)
+{
+	for (size_t i = 0; i < monitor_keys_n && h->n < ARRAY_LEN(h->items); i++) {
+		const struct monitor_key *k = &monitor_keys[i];
 
-		if (!k->hint || !(k->where & where) || is_essential(k) != (i < monitor_keys_n))
+		if (!k->hint || !(k->where & where) || is_essential(k) != essential)
 			continue;
-		if (r.w < NARROW_COLS && !is_essential(k))
-			continue;
-		input_key_name(k->keys[0], names[n]);
-		items[n] = (struct button){.key = names[n], .text = k->hint, .action = k->action};
-		n++;
+		input_key_name(k->keys[0], h->names[h->n]);
+		h->items[h->n] = (struct button){
+			.key = h->names[h->n], .text = k->hint, .action = k->action};
+		h->n++;
 	}
-	buttons_draw(f, r, items, n);
+}
+
+static void draw_hints(const struct monitor *m, struct frame *f, struct rect r)
+{
+	struct hints h = {.n = 0};
+
+	add_hints(&h, monitor_where(m), true);
+	if (r.w >= NARROW_COLS)
+		add_hints(&h, monitor_where(m), false);
+	buttons_draw(f, r, h.items, h.n);
 }
 
 static void draw_users(const struct monitor *m, struct frame *f, struct rect r)
