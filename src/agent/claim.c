@@ -6,6 +6,7 @@
  * second launch with the same token can't reach into a claim that was born in between.
  */
 #include "agent/claim.h"
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -26,7 +27,7 @@
 #define SPARE_SPEC_MAX 65536
 #define STAGE_TRIES 2000 /* of a millisecond each */
 
-struct stage {
+struct claim_stage {
 	char path[STAGE_PATH_LEN]; /* below the root */
 	int fd, lock_fd;
 	bool was_spare;
@@ -99,7 +100,7 @@ static bool is_same_file(int fd, int dirfd, const char *path)
 	       a.dev == b.dev && a.ino == b.ino;
 }
 
-static void stage_done(struct stage *g)
+static void stage_done(struct claim_stage *g)
 {
 	if (g->lock_fd >= 0)
 		close(g->lock_fd);
@@ -109,7 +110,7 @@ static void stage_done(struct stage *g)
 }
 
 /* One try: -EAGAIN when another one is at it, or has just turned it into a claim. */
-static int stage_try(struct root *r, struct stage *g)
+static int stage_try(struct root *r, struct claim_stage *g)
 {
 	if (mkdirat(r->fd, g->path, 0700) < 0 && errno != EEXIST)
 		return -errno;
@@ -162,7 +163,7 @@ static int write_file(int dirfd, const char *name, const void *bytes, size_t n, 
 	return 0;
 }
 
-static int stage_write(struct stage *g, const struct claim_spec *s, const char *spec, size_t n)
+static int stage_write(struct claim_stage *g, const struct claim_spec *s, const char *spec, size_t n)
 {
 	struct claim_record rec = {.state = ATTEMPT_CLAIMED, .seq = 1, .pid_ns = proc_pid_ns()};
 	uint8_t state[CLAIM_STATE_SIZE] = {0};
@@ -241,7 +242,7 @@ void claim_recycle(struct root *r, const struct attempt_name *n, const char *tok
 }
 
 /* A spare, if there's one, becomes this token's stage. */
-static void take_spare(struct root *r, struct stage *g)
+static void take_spare(struct root *r, struct claim_stage *g)
 {
 	char spare[STAGE_PATH_LEN];
 	if (!r->n_spares)
@@ -253,7 +254,7 @@ static void take_spare(struct root *r, struct stage *g)
 }
 
 /* The stage becomes the claim: 1 when it has, 0 and *ret when another one was there, negative when nothing is there. */
-static int stage_rename(struct root *r, struct stage *g, const struct claim_spec *s,
+static int stage_rename(struct root *r, struct claim_stage *g, const struct claim_spec *s,
 	enum claim_made *ret, struct err *e)
 {
 	char to[CLAIM_PATH_LEN], parent[CLAIM_PATH_LEN];
@@ -307,7 +308,7 @@ static int check_spec(const struct claim_spec *s, char **ret_text, struct err *e
 }
 
 /* 1: *g is ours alone; 0 and *ret: a claim turned up while we waited for it. */
-static int stage_open(struct root *r, struct stage *g, const struct claim_spec *s,
+static int stage_open(struct root *r, struct claim_stage *g, const struct claim_spec *s,
 	enum claim_made *ret, struct err *e)
 {
 	snprintf(g->path, sizeof(g->path), "new/%s", s->token);
@@ -340,7 +341,7 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 			*ret = made;
 		return code < 0 ? code : 0;
 	}
-	CLEANUP(stage_done) struct stage g = {.fd = -1, .lock_fd = -1};
+	CLEANUP(stage_done) struct claim_stage g = {.fd = -1, .lock_fd = -1};
 	code = stage_open(r, &g, s, &made, e);
 	if (code > 0 && text) {
 		code = stage_write(&g, s, text, strlen(text));
@@ -353,6 +354,80 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 	}
 	if (code >= 0)
 		*ret = made;
+	return code < 0 ? code : 0;
+}
+
+void claim_stage_free(struct claim_stage *g)
+{
+	if (!g)
+		return;
+	stage_done(g);
+	free(g);
+}
+
+void claim_stage_drop(struct root *r, struct claim_stage *g)
+{
+	if (g && is_same_file(g->fd, r->fd, g->path))
+		fd_remove_tree_at(r->fd, g->path);
+	claim_stage_free(g);
+}
+
+void claim_stage_touch(const struct claim_stage *g)
+{
+	futimens(g->fd, NULL);
+}
+
+int claim_stage_new(
+	struct root *r, const struct claim_spec *s, struct claim_stage **ret, struct err *e)
+{
+	CLEANUP_FREE char *text = NULL;
+	enum claim_made made = CLAIM_MADE;
+	struct claim_stage *g;
+	int code = check_spec(s, &text, e);
+	if (code < 0)
+		return code;
+	g = xcalloc(1, sizeof(*g));
+	g->fd = g->lock_fd = -1;
+	code = find_existing(r, s, &made, e);
+	if (!code) {
+		code = stage_open(r, g, s, &made, e);
+		code = code > 0 ? 0 : code < 0 ? code : 1;
+	}
+	if (code > 0)
+		code = err_set(e, -EEXIST, "there is a claim of that name already");
+	if (!code && text) {
+		code = stage_write(g, s, text, strlen(text));
+		if (code < 0) {
+			err_sys(e, code, "cannot write a claim into %s", r->path);
+			fd_remove_tree_at(r->fd, g->path);
+		}
+	}
+	if (code < 0) {
+		claim_stage_free(g);
+		return code;
+	}
+	*ret = g;
+	return 0;
+}
+
+int claim_stage_birth(struct root *r, struct claim_stage *g, const struct claim_spec *s,
+	enum claim_made *ret, struct err *e)
+{
+	enum claim_made made = CLAIM_MADE;
+	int code = find_existing(r, s, &made, e);
+	/* Swept, or taken away: what is gone is made anew. */
+	if (!code && !is_same_file(g->fd, r->fd, g->path)) {
+		claim_stage_free(g);
+		return claim_make(r, s, ret, e);
+	}
+	if (!code)
+		code = stage_rename(r, g, s, &made, e);
+	if (code >= 0)
+		*ret = made;
+	if (code < 0 || made != CLAIM_MADE)
+		claim_stage_drop(r, g);
+	else
+		claim_stage_free(g);
 	return code < 0 ? code : 0;
 }
 

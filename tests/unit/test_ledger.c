@@ -95,7 +95,7 @@ static struct card_room room(uint32_t card)
 	struct claim_policy policy = {.spike_buffer = 0.1, .high_water = true};
 	struct card_room r;
 
-	ledger_room(ledger, &table, NULL, card, &policy, &r);
+	ledger_room(ledger, &table, NULL, UINT64_MAX, card, &policy, &r);
 	return r;
 }
 
@@ -219,7 +219,7 @@ static enum admission check(int card, int64_t declared_mib, struct refusal *r)
 
 	snprintf(c.uuid, sizeof(c.uuid), "GPU-%d", card);
 	*r = (struct refusal){0};
-	return admit_check(ledger, &table, NULL, 1, &c, &policy, r);
+	return admit_check(ledger, &table, NULL, UINT64_MAX, 1, &c, &policy, r);
 }
 
 static void take_plain(int64_t used0)
@@ -370,7 +370,7 @@ static enum admission admit(const char *uuid, int64_t mib, struct refusal *r)
 
 	snprintf(card.uuid, sizeof(card.uuid), "%s", uuid);
 	*r = (struct refusal){0};
-	return admit_check(ledger, &table, NULL, 1, &card, &policy, r);
+	return admit_check(ledger, &table, NULL, UINT64_MAX, 1, &card, &policy, r);
 }
 
 /* An instance is charged, has strangers and admits like a card of its own; what it was cut from admits nobody. */
