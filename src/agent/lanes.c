@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define AGAIN_MS 2000 /* a refused one is tried again then, and what couldn't be made ready */
+#define READY_MS 20 /* after a start: making the next one ready mustn't hold up the one that starts */
 #define TOUCH_MS 600000 /* what is ready is kept from being swept */
 
 /* What the next one's needs are worth, from what this root knows of them. The worst one counts. */
@@ -673,6 +674,7 @@ void lanes_claimed(struct agent *a, const struct attempt_name *n)
 			lr->in_line[0] = '\0';
 		look_at_entry(a, lr, &lr->lane.entries[at]);
 		settle_head(a, lr);
+		lr->ready_again_ms = a->now_ms + READY_MS;
 	}
 	a->lanes->n_changes++;
 	lanes_hold(a);

@@ -488,7 +488,7 @@ static void needs(void **state)
 			needing(entry(2, "", 0, 1000), 1, "end"),
 			needing(needing(entry(3, "", 0, 1000), 2, "ok"), 1, "ok"),
 			entry(4, "", 0, 1000)));
-	wait_ran(2);
+	json_decref(agent_client_expect(&c, "ended", 2));
 	wait_reason("n1:0", "need-failed");
 	assert_ran("1 2 ");
 	msg = put_lane(
@@ -501,6 +501,7 @@ static void needs(void **state)
 	agent_client_launch(&c, entry(7, "", 1, 1000));
 	wait_ran(5);
 	assert_ran("1 2 4 7 5 ");
+	json_decref(agent_client_expect(&c, "ended", 5));
 	/* A retired line tells as well as a claim. */
 	agent_client_send(&c, json_pack("{s:s, s:[[i, i], [i, i], [i, i], [i, i], [i, i]]}", "op",
 				      "ack", "jobs", 1, 1, 2, 1, 4, 1, 7, 1, 5, 1));
@@ -647,8 +648,8 @@ static void as_large_as_it_gets(void **state)
 	msg = put_lane("n1:0", 3, json_pack("[o, o]", known(7), known(1000)));
 	assert_int_equal(json_array_size(json_object_get(msg, "gone")), 998);
 	json_decref(msg);
-	agent_client_expect(&c, "ended", 7);
-	agent_client_expect(&c, "ended", 1000);
+	json_decref(agent_client_expect(&c, "ended", 7));
+	json_decref(agent_client_expect(&c, "ended", 1000));
 }
 
 /* A lane keeps max(running, next) of its card, against the pool; and the pool's jobs count against the lane. */
@@ -773,7 +774,7 @@ static void ready_before_its_turn(void **state)
 	json_t *msg;
 
 	go_lane("n1:0", 1,
-		json_pack("[o, o, o]", entry_with_dir(1, LOUD(1) "cd ..; " UNTIL("go")),
+		json_pack("[o, o, o]", entry_with_dir(1, LOUD(1) UNTIL("go")),
 			entry_with_dir(2, LOUD(2)), entry_with_dir(3, LOUD(3))));
 	wait_there(STAGE_OF_2 "/spec");
 	assert_true(is_there(DIR_OF(2) "/run.sh"));
@@ -791,9 +792,8 @@ static void ready_before_its_turn(void **state)
 	/* An agent that dies with one ready: the next one makes it anew. */
 	wait_there("root/new/00000000000000000000000000000003/spec");
 	restart(NULL);
-	/* Swept away under its eyes. */
 	wait_there(DIR_OF(3) "/run.sh");
-	put("home/go", "");
+	put("go", "");
 	wait_ran(2);
 	assert_ran("1 3 ");
 	assert_true(is_there("root/claims/" QUEUE "/3.1/spec"));
@@ -1022,6 +1022,7 @@ static void full_disk(void **state)
 	restart("agent.before-lane-stored:enospc#2");
 	go_lane("n1:0", 1,
 		json_pack("[o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000)));
+	wait_ran(1);
 	msg = ask(lane_message("n1:0", 2, json_pack("[o]", known(1))), "error");
 	assert_non_null(strstr(text(msg, "text"), "No space left on device"));
 	json_decref(msg);
