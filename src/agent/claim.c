@@ -163,7 +163,8 @@ static int write_file(int dirfd, const char *name, const void *bytes, size_t n, 
 	return 0;
 }
 
-static int stage_write(struct claim_stage *g, const struct claim_spec *s, const char *spec, size_t n)
+static int stage_write(
+	struct claim_stage *g, const struct claim_spec *s, const char *spec, size_t n)
 {
 	struct claim_record rec = {.state = ATTEMPT_CLAIMED, .seq = 1, .pid_ns = proc_pid_ns()};
 	uint8_t state[CLAIM_STATE_SIZE] = {0};

@@ -287,8 +287,8 @@ static int on_observe(struct agent *a, struct client *c, const json_t *msg, stru
 				observed_retired(&n, token, &end));
 	for (size_t i = 0; i < lanes_count(a); i++)
 		if (!strcmp(lanes_at(a, i)->queue, c->queue))
-			observed_add(a, c, msg, &out, &size, "lanes",
-				lane_encode(a, lanes_at(a, i)));
+			observed_add(
+				a, c, msg, &out, &size, "lanes", lane_encode(a, lanes_at(a, i)));
 	client_send(c, out);
 	return 0;
 }

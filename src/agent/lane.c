@@ -153,6 +153,7 @@ int lane_add(struct lane *l, const struct claim_spec *s, const struct lane_need 
 	free(text);
 	copy_facts(&x, s, needs, n);
 	x.size = b.len;
+	x.crc = crc32_ieee(b.data, b.len);
 	x.text = buf_take(&b);
 	append(l, &x);
 	return 0;
@@ -410,6 +411,7 @@ static int decode_entries(const struct buf *b, size_t at, size_t n, struct lane 
 			strcmp(s.name.queue, l->queue) != 0)
 			return -EBADMSG;
 		copy_facts(&x, &s, needs, n_needs);
+		x.crc = crc32_ieee(b->data + at, x.size);
 		append(l, &x);
 		at += x.size;
 	}

@@ -49,6 +49,7 @@ struct lane_entry {
 	uint32_t n_needs;
 	char *text; /* its record in the file; NULL once it's there */
 	size_t at, size; /* where that is */
+	uint32_t crc; /* of the record */
 	enum lane_entry_state state;
 };
 

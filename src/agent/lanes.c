@@ -86,10 +86,10 @@ static struct lane_run *run_of_head(const struct agent *a, const struct claim_sp
 	return NULL;
 }
 
-static struct lane_run *run_in_line(const struct agent *a, const struct claim_spec *s)
+static struct lane_run *run_in_line(const struct agent *a, uint64_t number)
 {
 	for (size_t i = 0; i < a->lanes->n; i++)
-		if (!strcmp(a->lanes->items[i]->in_line, s->token))
+		if (a->lanes->items[i]->in_line == number)
 			return a->lanes->items[i];
 	return NULL;
 }
@@ -271,8 +271,8 @@ static void put_in_line(struct agent *a, struct lane_run *lr, const struct lane_
 		lr->again_ms = a->now_ms + AGAIN_MS;
 		return;
 	}
-	memcpy(lr->in_line, x->token, ID_LEN);
-	launch_add_lane(a, &s);
+	lr->in_line = ++a->lanes->last_number;
+	launch_add_lane(a, lr->in_line, &s);
 }
 
 static void turn_one(struct agent *a, struct lane_run *lr)
@@ -280,7 +280,7 @@ static void turn_one(struct agent *a, struct lane_run *lr)
 	struct lane_entry *x;
 
 	lanes_settle(a, lr);
-	while ((x = head_of(lr)) && has_place(lr) && !lr->in_line[0]) {
+	while ((x = head_of(lr)) && has_place(lr) && !lr->in_line) {
 		lanes_look_at(a, lr, x);
 		if (x->state == LANE_WAITING)
 			break;
@@ -295,7 +295,7 @@ static void turn_one(struct agent *a, struct lane_run *lr)
 		claim_stage_touch(lr->stage);
 		lr->touch_at_ms = a->now_ms + TOUCH_MS;
 	}
-	if (lr->lane.paused || lr->in_line[0])
+	if (lr->lane.paused || lr->in_line)
 		return;
 	if (has_place(lr) && lr->need == NEED_MET) {
 		if (a->now_ms >= lr->again_ms)
@@ -323,7 +323,7 @@ int64_t lanes_wait_ms(const struct agent *a)
 		const struct lane_run *lr = a->lanes->items[i];
 		int64_t at;
 
-		if (!is_near(lr) || lr->in_line[0])
+		if (!is_near(lr) || lr->in_line)
 			continue;
 		if (has_place(lr) && lr->need == NEED_MET)
 			at = lr->again_ms;
@@ -389,12 +389,12 @@ void lanes_attempt_changed(struct agent *a, const struct attempt *at)
 
 /* ---- the line ---- */
 
-bool lanes_may_start(struct agent *a, const struct claim_spec *s)
+bool lanes_may_start(struct agent *a, uint64_t number, const struct claim_spec *s)
 {
-	struct lane_run *lr = run_of_head(a, s);
+	struct lane_run *lr = run_in_line(a, number);
 	struct lane_entry *x = lr ? head_of(lr) : NULL;
 
-	if (!x || lr->lane.paused || !has_place(lr))
+	if (!x || strcmp(x->token, s->token) != 0 || lr->lane.paused || !has_place(lr))
 		return false;
 	lanes_look_at(a, lr, x);
 	if (x->state != LANE_WAITING)
@@ -434,9 +434,11 @@ void lanes_claimed(struct agent *a, const struct attempt_name *n)
 
 		if (at < 0)
 			continue;
-		if (!strcmp(lr->in_line, lr->lane.entries[at].token))
-			lr->in_line[0] = '\0';
+		if ((size_t)at == lr->head)
+			lr->in_line = 0;
 		lanes_look_at(a, lr, &lr->lane.entries[at]);
+		/* What isn't there after all isn't asked about again at once. */
+		lr->again_ms = a->now_ms + AGAIN_MS;
 		lanes_settle(a, lr);
 		lr->ready_again_ms = a->now_ms + READY_MS;
 	}
@@ -444,19 +446,22 @@ void lanes_claimed(struct agent *a, const struct attempt_name *n)
 	lanes_hold(a);
 }
 
-void lanes_refused(struct agent *a, struct claim_spec *s, const struct refusal *r)
+void lanes_refused(struct agent *a, uint64_t number, struct claim_spec *s, const struct refusal *r)
 {
-	struct lane_run *lr = run_in_line(a, s);
+	struct lane_run *lr = run_in_line(a, number);
+	const struct lane_entry *x = lr ? head_of(lr) : NULL;
 
 	if (!lr)
 		return;
-	lr->in_line[0] = '\0';
+	lr->in_line = 0;
+	if (!x || strcmp(x->token, s->token) != 0)
+		return;
 	if (is_ready(lr, s->token)) {
 		claim_spec_done(&lr->ready);
 		lr->ready = *s;
 		*s = (struct claim_spec){0};
 	}
-	if (!r || run_of_head(a, s->token[0] ? s : &lr->ready) != lr)
+	if (!r)
 		return;
 	lanes_set_waits(a, lr, r);
 	lr->is_withdrawn = !strcmp(r->reason, "promise");

@@ -47,14 +47,14 @@ const struct lane *lanes_waiting(const struct agent *a, const struct attempt_nam
 
 /* ---- the line (launch.c) ---- */
 
-/* Is it still its lane's turn, and this entry's? */
-bool lanes_may_start(struct agent *a, const struct claim_spec *s);
+/* Is it still its lane's turn, and this entry's, as it was when it got its number? */
+bool lanes_may_start(struct agent *a, uint64_t number, const struct claim_spec *s);
 /* Makes its claim, of what was made ready if it was. As claim_make. */
 int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e);
 /* It has its claim: made just now, or found (then the state is looked up). */
 void lanes_claimed(struct agent *a, const struct attempt_name *n);
 /* It doesn't start now; r NULL: it isn't its turn any more. Takes *s back. */
-void lanes_refused(struct agent *a, struct claim_spec *s, const struct refusal *r);
+void lanes_refused(struct agent *a, uint64_t number, struct claim_spec *s, const struct refusal *r);
 
 /* ---- what controllers want (lane_command.c) ---- */
 

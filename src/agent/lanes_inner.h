@@ -21,7 +21,7 @@ struct lane_run {
 	size_t n_running, cap_running;
 	enum need_state need;
 	uint64_t need_seen; /* changes of attempts when the needs were looked at; 0: not yet */
-	char in_line[ID_LEN]; /* token of the one that stands in line; "" */
+	uint64_t in_line; /* number of the next one while it stands in line; 0 */
 	/* Made ready: its directory, and its claim short of the birth. The spec is in the line while that stands there. */
 	char ready_token[ID_LEN]; /* "": none */
 	struct claim_spec ready;
@@ -38,7 +38,7 @@ struct lane_run {
 struct lanes {
 	struct lane_run **items; /* owned */
 	size_t n, cap;
-	uint64_t last_order;
+	uint64_t last_order, last_number;
 	uint64_t n_changes; /* of attempts, from 1 */
 };
 

@@ -37,10 +37,24 @@ static void set_left(const struct lane_run *lr, struct lane *l)
 	}
 }
 
+/* Is the next one of *l the one that it was, to the letter? What was made ready or stands in line is of the old word. */
+static bool has_same_head(struct agent *a, const struct lane_run *lr, const struct lane *l)
+{
+	const struct lane_entry *x = head_of(lr);
+	ssize_t at = x ? lane_find(l, &x->name) : -1;
+
+	for (ssize_t i = 0; i < at; i++)
+		if (lanes_state_of(a, &l->entries[i].name, l->entries[i].token) == LANE_WAITING)
+			return false;
+	return at >= 0 && x->crc == l->entries[at].crc && x->size == l->entries[at].size &&
+	       !strcmp(x->token, l->entries[at].token);
+}
+
 /* Goes by *l from here on, which lies in the file. */
 static void install(struct agent *a, struct lane_run *lr, struct lane *l)
 {
 	struct lane_entry *x;
+	bool is_same = has_same_head(a, lr, l);
 
 	lane_done(&lr->lane);
 	lr->lane = *l;
@@ -52,10 +66,10 @@ static void install(struct agent *a, struct lane_run *lr, struct lane *l)
 	look_at_all(a, lr);
 	lanes_settle(a, lr);
 	x = head_of(lr);
-	if (lr->in_line[0] && !(x && !strcmp(lr->in_line, x->token)))
-		lr->in_line[0] = '\0';
+	if (!is_same)
+		lr->in_line = 0;
 	/* Before the answer: what was taken out must not lie there ready to be born. */
-	if (lr->ready_token[0] && !(x && is_ready(lr, x->token)))
+	if (!is_same)
 		lanes_drop_ready(a, lr);
 	if (x)
 		lanes_look_at_needs(a, lr, x);

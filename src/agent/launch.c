@@ -46,10 +46,10 @@ void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec)
 	*spec = (struct claim_spec){0};
 }
 
-void launch_add_lane(struct agent *a, struct claim_spec *spec)
+void launch_add_lane(struct agent *a, uint64_t number, struct claim_spec *spec)
 {
 	launch_add(a, 0, spec);
-	a->launch.line[a->launch.n - 1].is_lanes = true;
+	a->launch.line[a->launch.n - 1].lanes = number;
 }
 
 /* ---- promises ---- */
@@ -61,7 +61,7 @@ static size_t add_tentative(const struct agent *a, struct promise_row *rows, siz
 	for (size_t i = l->at; i < l->n_batch; i++) {
 		const struct claim_spec *s = &l->line[i].spec;
 
-		bool is_new = l->line[i].client || l->line[i].is_lanes;
+		bool is_new = l->line[i].client || l->line[i].lanes;
 
 		for (uint32_t k = 0; is_new && k < s->n_cards; k++) {
 			size_t at = 0;
@@ -278,7 +278,7 @@ static void start_of_lane(struct agent *a, struct launch_job *j)
 	fault_point("agent.before-lane-start");
 	if (lanes_claim(a, &j->spec, &made, &e)) {
 		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
-		lanes_refused(a, &j->spec, &refusal);
+		lanes_refused(a, j->lanes, &j->spec, &refusal);
 	} else if (made != CLAIM_MADE) {
 		found_on_disk(a, j, made);
 		lanes_claimed(a, &name);
@@ -329,8 +329,8 @@ static bool decide_lanes(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {0};
 	enum admission answer;
 
-	if (!lanes_may_start(a, &j->spec)) {
-		lanes_refused(a, &j->spec, NULL);
+	if (!lanes_may_start(a, j->lanes, &j->spec)) {
+		lanes_refused(a, j->lanes, &j->spec, NULL);
 		j->is_decided = true;
 		return true;
 	}
@@ -340,7 +340,7 @@ static bool decide_lanes(struct agent *a, struct launch_job *j)
 	if (answer == ADMIT_YES)
 		start_of_lane(a, j);
 	else
-		lanes_refused(a, &j->spec, &refusal);
+		lanes_refused(a, j->lanes, &j->spec, &refusal);
 	j->is_decided = true;
 	return true;
 }
@@ -352,7 +352,7 @@ static bool decide(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {0};
 	enum admission answer;
 
-	if (j->is_lanes)
+	if (j->lanes)
 		return decide_lanes(a, j);
 	if (j->client && (is_stale(a, j) || is_known(a, j)))
 		return true;

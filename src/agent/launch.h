@@ -18,7 +18,8 @@ struct agent;
 
 struct launch_job {
 	uint64_t client; /* 0: a claim that's there already */
-	bool is_lanes; /* a lane's next one (lanes.h); client is 0 */
+	uint64_t
+		lanes; /* the number by which a lane knows its next one (lanes.h), client is 0; else 0 */
 	struct claim_spec spec;
 	bool is_decided;
 };
@@ -37,7 +38,7 @@ void launch_done(struct launch *l);
 /* Puts one at the end of the line; takes *spec. */
 void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec);
 /* The same for a lane's next one: nobody waits for the answer, the lane is told. */
-void launch_add_lane(struct agent *a, struct claim_spec *spec);
+void launch_add_lane(struct agent *a, uint64_t number, struct claim_spec *spec);
 /* A job's directory, if it has one, and its claim. As claim_make. */
 int launch_make_claim(
 	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e);

@@ -311,6 +311,12 @@ static struct sample take_sample(void)
 	return s;
 }
 
+/* The agent has heard of it, too. */
+static void wait_started(int job)
+{
+	json_decref(agent_client_expect(&c, "started", job));
+}
+
 #define UNTIL(file) "until [ -e " file " ]; do sleep 0.02; done"
 
 /* ---- the tests ---- */
@@ -418,6 +424,7 @@ static void reorder_and_take_out(void **state)
 		json_pack("[o, o, o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000),
 			entry(3, "", 0, 1000), entry(4, "", 0, 1000)));
 	wait_ran(1);
+	wait_started(1);
 	msg = put_lane("n1:0", 2, json_pack("[o, o, o]", known(1), known(4), known(2)));
 	assert_list(msg, "entries", "1:started 4:waiting 2:waiting");
 	assert_list(msg, "gone", "3:none");
@@ -465,6 +472,8 @@ static void two_at_once(void **state)
 	json_object_set_new(msg, "concurrency", json_integer(2));
 	json_decref(ask(msg, "lane"));
 	wait_ran(2);
+	wait_started(1);
+	wait_started(2);
 	/* The third is ready, and no more than that. */
 	wait_there("root/new/00000000000000000000000000000003/spec");
 	msg = observe(NULL);
@@ -532,6 +541,7 @@ static void older_words(void **state)
 		json_pack("[o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000)));
 
 	json_decref(ask(msg, "lane"));
+	wait_started(1);
 	for (int generation = 4; generation <= 5; generation++) {
 		msg = put_lane("n1:0", generation, json_pack("[o]", entry(3, "", 0, 1000)));
 		assert_int_equal(json_integer_value(json_object_get(msg, "generation")), 5);
@@ -574,6 +584,7 @@ static void lacking(void **state)
 
 	go_lane("n1:0", 1,
 		json_pack("[o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000)));
+	wait_started(1);
 	msg = ask(lane_message("n1:0", 2,
 			  json_pack("[o, o, o, o]", known(1), known(3), entry_with_dir(4, NULL),
 				  known(2))),
@@ -799,6 +810,32 @@ static void ready_before_its_turn(void **state)
 	assert_true(is_there("root/claims/" QUEUE "/3.1/spec"));
 }
 
+/* The next one lies ready, and may stand in line: what is said of it anew counts all the same. */
+static void edited_while_it_waits(void **state)
+{
+	json_t *msg;
+
+	go_lane("n1:0", 1,
+		json_pack("[o, o]", entry_with_dir(1, LOUD(1) UNTIL("go")),
+			entry_with_dir(2, LOUD(2))));
+	wait_there(STAGE_OF_2 "/spec");
+	go_lane("n1:0", 2, json_pack("[o, o]", known(1), entry_with_dir(2, LOUD(22))));
+	put("go", "");
+	wait_ran(2);
+	assert_ran("1 22 ");
+	/* Refused as it was said first, let in as it's said now. */
+	agent_client_launch(&c, entry(9, UNTIL("go9"), 0, 20000));
+	json_decref(agent_client_expect(&c, "started", 9));
+	go_lane("n1:0", 3, json_pack("[o]", entry(3, "", 0, 10000)));
+	wait_reason("n1:0", "memory");
+	msg = put_lane("n1:0", 4, json_pack("[o]", entry(3, "", 0, 1000)));
+	assert_list(msg, "entries", "3:waiting");
+	assert_null(json_object_get(msg, "waits"));
+	json_decref(msg);
+	wait_ran(4);
+	put("go9", "");
+}
+
 /* To stop one that waits is to take it out, durably. */
 static void stopped_while_it_waits(void **state)
 {
@@ -808,6 +845,7 @@ static void stopped_while_it_waits(void **state)
 		json_pack("[o, o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000),
 			entry(3, "", 0, 1000)));
 	wait_ran(1);
+	wait_started(1);
 	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 2,
 				      "attempt", 1, "reason", "cancel", "grace_ms", 0));
 	json_decref(agent_client_expect(&c, "none", 2));
@@ -1023,6 +1061,7 @@ static void full_disk(void **state)
 	go_lane("n1:0", 1,
 		json_pack("[o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000)));
 	wait_ran(1);
+	wait_started(1);
 	msg = ask(lane_message("n1:0", 2, json_pack("[o]", known(1))), "error");
 	assert_non_null(strstr(text(msg, "text"), "No space left on device"));
 	json_decref(msg);
@@ -1084,6 +1123,7 @@ int main(int argc, char **argv)
 		TEST(lanes_that_share_a_card),
 		TEST(a_cpu_job_gets_no_card),
 		TEST(ready_before_its_turn),
+		TEST(edited_while_it_waits),
 		TEST(stopped_while_it_waits),
 		TEST(a_name_that_is_taken),
 		TEST(a_damaged_file_starts_nothing),
