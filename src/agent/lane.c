@@ -76,7 +76,7 @@ static void file_name(const char *queue, const char *name, char ret[FILE_NAME_LE
 	uint8_t sum[32];
 	size_t n = 0;
 
-	for (; name[n] && n < WORD_MAX; n++) {
+	for (; n < WORD_MAX && name[n]; n++) {
 		char c = name[n];
 		bool is_plain =
 			(c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
