@@ -114,7 +114,7 @@ class QueueBed(Bed):
     # --- what's on record, and what the jobs wrote ---
 
     def record(self):
-        return Record(self.db)
+        return Record(queue_judge.read(self.db))
 
     def rows(self):
         return [("here", *row) for row in self.judged() if len(row) == 4]

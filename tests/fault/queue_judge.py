@@ -2,8 +2,10 @@
 The judge of the queue: holds the record (the database, read by SQLite alone) against what the jobs wrote themselves, one
 "start NAME MARK PID" and one "end NAME MARK CODE" each, into a file that gpustow never touches.
 """
+import json
 import re
 import sqlite3
+import sys
 from collections import Counter, defaultdict
 
 TERMINAL = {"completed", "failed", "cancelled", "timeout", "lost"}
@@ -21,22 +23,27 @@ class Wish:
         self.is_accepted = is_accepted  # True: gpustow said so; False: it didn't get that far
 
 
-class Record:
-    """All of a database at one moment."""
+def read(path):
+    """All of a database at one moment, as JSON can say it. A path below /proc/PID/root won't do: SQLite resolves it."""
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
+    db.row_factory = sqlite3.Row
+    try:
+        db.execute("BEGIN")
+        found = {table: [dict(row) for row in db.execute(f"SELECT * FROM {table}")] for table in ("jobs", "attempts", "events")}
+        found["queue"] = db.execute("SELECT value FROM meta WHERE key = 'queue'").fetchone()[0]
+        found["check"] = [row[0] for row in db.execute("PRAGMA integrity_check")]
+        return found
+    finally:
+        db.close()
 
-    def __init__(self, path):
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20)
-        db.row_factory = sqlite3.Row
-        try:
-            db.execute("BEGIN")
-            self.check = [row[0] for row in db.execute("PRAGMA integrity_check")]
-            self.queue = db.execute("SELECT value FROM meta WHERE key = 'queue'").fetchone()[0]
-            self.jobs = {row["id"]: dict(row) for row in db.execute("SELECT * FROM jobs")}
-            self.attempts = {(row["job"], row["attempt"]): dict(row) for row in db.execute("SELECT * FROM attempts")}
-            self.events = [dict(row) for row in db.execute("SELECT * FROM events")]
-            self.alerts = [dict(row) for row in db.execute("SELECT * FROM alerts")]
-        finally:
-            db.close()
+
+class Record:
+    """What `read` found."""
+
+    def __init__(self, found):
+        self.check, self.queue, self.events = found["check"], found["queue"], found["events"]
+        self.jobs = {row["id"]: row for row in found["jobs"]}
+        self.attempts = {(row["job"], row["attempt"]): row for row in found["attempts"]}
 
     def mark(self, key):
         return f"{self.queue}/{key[0]}.{key[1]}"
@@ -146,3 +153,7 @@ def complaints(record, rows, wishes, struck=(), others=()):
         if wish.is_accepted and not names[name]:
             wrong.append(f"{name} was accepted and isn't in the record")
     return wrong
+
+
+if __name__ == "__main__":
+    print(json.dumps(read(sys.argv[1])))
