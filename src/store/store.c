@@ -206,7 +206,8 @@ int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e)
 
 static bool is_own_fact(const char *key)
 {
-	static const char *const own[] = {"queue", "incarnation", "machine_key", "created_ms"};
+	static const char *const own[] = {
+		"queue", "incarnation", "machine_key", "created_ms", "inode", "clock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
 		if (strcmp(key, own[i]) == 0)

@@ -154,6 +154,13 @@ int nvidb_open(const char *path, struct nvidb_source *ret, struct err *e);
 int nvidb_is_unchanged(const struct nvidb_source *src, struct err *e);
 void nvidb_close(struct nvidb_source *src);
 
+/*
+ * node.c, when a lease is taken: what is remembered of silent nodes counts by the wall clock, over passes that are each a
+ * process of their own. If that clock was set since the last lease of this boot, those moments go with it: a step of an hour
+ * isn't an hour of silence.
+ */
+int node_follow_clock(struct store *s, const char *boot_id, struct err *e);
+
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);
 /* A job, and its rule for `step` in this transaction; the job is to be freed whenever 0 is returned. */
