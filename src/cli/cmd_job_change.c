@@ -328,6 +328,7 @@ const struct command cmd_job_cancel = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = cancel_exec,
 };
@@ -344,6 +345,7 @@ const struct command cmd_job_release = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = release_exec,
 };
@@ -360,6 +362,7 @@ const struct command cmd_job_requeue = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = requeue_exec,
 };

@@ -451,6 +451,7 @@ const struct command cmd_job_submit = {
 	.defaults = submit_defaults,
 	.max_args = -1,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = submit_exec,
 };

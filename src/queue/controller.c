@@ -138,7 +138,10 @@ static int run_phases(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	links_wait(p);
-	r = links_check_record(p, e);
+	/* Who was interrupted concludes nothing from silence. */
+	r = pass_keep(p, e);
+	if (!r)
+		r = links_check_record(p, e);
 	if (r < 0)
 		return r;
 	nodes_identify(p);

@@ -48,13 +48,9 @@ struct flight *flight_of(struct pass *p, int64_t job, int64_t attempt)
 
 /* ---- the question ---- */
 
-/* Its jobs by name; those of a name that isn't configured any more by the root they were bound to (W-42). */
 static bool is_of_node(const struct pass_node *n, const struct job_bind *b)
 {
-	if (b->node && !strcmp(b->node, n->name))
-		return true;
-	return !strcmp(b->root_id, n->hello.root_id) && b->node &&
-	       !pass_node_named(n->pass, b->node);
+	return pass_node_of(n->pass, b) == n;
 }
 
 static void want(json_t *list, int64_t job, int64_t attempt)
@@ -474,7 +470,7 @@ void exchange_stops(struct pass *p)
 {
 	for (size_t i = 0; i < p->live.n; i++) {
 		const struct job *j = &p->live.v[i];
-		struct pass_node *n = pass_node_named(p, j->bind.node);
+		struct pass_node *n = pass_node_of(p, &j->bind);
 		const json_t *claim;
 
 		if (!j->cancel_ms || !n || !node_answers(n))

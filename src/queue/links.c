@@ -41,6 +41,16 @@ struct pass_node *pass_node_named(const struct pass *p, const char *name)
 	return NULL;
 }
 
+struct pass_node *pass_node_of(const struct pass *p, const struct job_bind *b)
+{
+	struct pass_node *n = pass_node_named(p, b->node);
+
+	for (size_t i = 0; !n && i < p->n_nodes; i++)
+		if (b->root_id[0] && !strcmp(p->nodes[i].hello.root_id, b->root_id))
+			n = &p->nodes[i];
+	return n;
+}
+
 static bool has_work(const struct pass *p, const char *name)
 {
 	for (size_t i = 0; i < p->live.n; i++)
@@ -66,6 +76,26 @@ static void add_node(struct pass *p, const char *name, const struct queue_node *
 	p->n_nodes++;
 }
 
+static bool same_word(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+/* Its place has another name in the configuration by now: asked under that one, and its work is known by its root (W-42). */
+static bool was_renamed(const struct pass *p, const struct store_node *row)
+{
+	for (size_t i = 0; i < p->config->n_nodes; i++) {
+		const struct host_config *h = p->config->nodes[i].host;
+
+		if (!h && !row->port && same_word(row->hostname, LOCAL_HOST))
+			return true;
+		if (h && h->port == row->port && same_word(h->hostname, row->hostname) &&
+			same_word(h->username, row->username))
+			return true;
+	}
+	return false;
+}
+
 static void list_nodes(struct pass *p)
 {
 	const struct queue_config *c = p->config;
@@ -75,7 +105,8 @@ static void list_nodes(struct pass *p)
 		add_node(p, c->nodes[i].name, &c->nodes[i]);
 	/* What isn't configured any more is watched until its work is over. */
 	for (size_t i = 0; i < p->rows.n; i++)
-		if (!pass_node_named(p, p->rows.v[i].name) && has_work(p, p->rows.v[i].name))
+		if (!pass_node_named(p, p->rows.v[i].name) && has_work(p, p->rows.v[i].name) &&
+			!was_renamed(p, &p->rows.v[i]))
 			add_node(p, p->rows.v[i].name, NULL);
 }
 

@@ -308,7 +308,7 @@ void nodes_give_up(struct pass *p)
 {
 	for (size_t i = 0; i < p->live.n; i++) {
 		const struct job *j = &p->live.v[i];
-		struct pass_node *n = pass_node_named(p, j->bind.node);
+		struct pass_node *n = pass_node_of(p, &j->bind);
 
 		if (!n || !is_beyond_reach(n))
 			continue;

@@ -161,6 +161,8 @@ void links_close(struct pass *p);
 int links_check_record(struct pass *p, struct err *e);
 bool node_answers(const struct pass_node *n); /* as who it should be */
 struct pass_node *pass_node_named(const struct pass *p, const char *name);
+/* The node of a bind: by its name; where that isn't there any more, by its root. */
+struct pass_node *pass_node_of(const struct pass *p, const struct job_bind *b);
 
 /* ---- exchange.c ---- */
 

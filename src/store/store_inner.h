@@ -82,6 +82,14 @@ bool file_is_on_network(const char *path);
 /* "file:<path>?immutable=1", to free: SQLite then reads the one file and looks for no others. */
 char *file_immutable_uri(const char *path);
 int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
+bool file_is_same(const char *a, const char *b); /* both are there and one file */
+/* Who has the database open, by its log's shared memory; 0: nobody, or it has no log. */
+pid_t file_user(const char *path);
+int file_sync_dir(const char *path, struct err *e); /* of the directory that `path` lies in */
+void file_remove_beside(const char *path); /* log, shared memory, journal, lock */
+void file_remove_whole(const char *path); /* and the file */
+/* All of an open store in the one file, which then needs no log. nvidb_move.c */
+int file_close_whole(struct store *s, struct err *e);
 
 /* schema.c */
 struct schema_step {
@@ -160,6 +168,17 @@ void nvidb_close(struct nvidb_source *src);
  * isn't an hour of silence.
  */
 int node_follow_clock(struct store *s, const char *boot_id, struct err *e);
+
+/*
+ * backup.c: all pages of src into the empty file `to`, made one without a log, with the lease free; checked, durable. s: what
+ * src belongs to, for its locks; NULL: nobody writes there.
+ */
+struct backup_facts {
+	int64_t now_ms; /* its last_backup_at; 0: as it was */
+	const char *machine_key; /* whose it is; NULL: as it was */
+};
+int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
+	struct err *e);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);

@@ -30,9 +30,11 @@ class Queue:
         """--json goes in front: behind "--" it would be the job's."""
         return json.loads(self.ask(words[0], "--json", *words[1:], code=code, **more).out)
 
-    def submit(self, command, *options, tick=False, **more):
+    def submit(self, command, *options, tick=False):
+        """Its number. The exit code is 1 when the job has failed already: the pass saw its end."""
         doc = self.json("job", "submit", *([] if tick else ["--no-tick"]), *options, "--env", f"W={self.world.dir}", "--",
-                        command, **more)
+                        command, code=None)
+        assert doc["ok"], doc
         return doc["job"]["id"]
 
     def state(self, job):

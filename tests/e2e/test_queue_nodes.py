@@ -269,3 +269,19 @@ def test_link_that_is_lost_with_the_launch_on_its_way(lab):
         tick.kill()
     q.until(lambda: q.state(job) == "completed")
     assert lab.bash("key", "cat /root/ran").split() == ["1"] and q.job(job)["attempt"] == 1
+
+
+def test_node_that_was_renamed_keeps_its_work(lab):
+    q = Queue(lab).up()
+    ends = q.submit("while [ ! -e /root/renamed ]; do sleep 0.1; done", gpus=1, vram_mib=100, node="key")
+    stops = q.submit("sleep 300", gpus=1, vram_mib=100, node="key")
+    q.until(lambda: q.state(ends) == "running" and q.state(stops) == "running")
+    q.configure([("other", "key"), ("fish", "fish")])
+    t = q.tick()
+    assert t["errors"] == [] and t["nodes_up"] == 2, t
+    q.hand("cancel", str(stops))
+    lab.bash("key", "touch /root/renamed")
+    q.until(lambda: q.state(ends) == "completed" and q.state(stops) == "cancelled")
+    lab.bash("key", "rm /root/renamed")
+    uuid = q.rows("SELECT value FROM meta WHERE key = 'queue'")[0]["value"]
+    q.until(lambda: lab.bash("key", f"ls -d /root/.gpustow/agent/*/claims/{uuid}/* 2>/dev/null; true").strip() == "")

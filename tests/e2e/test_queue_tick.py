@@ -13,6 +13,10 @@ POINTS = ["queue.after-lease", "queue.before-bind", "queue.after-bind", "queue.a
           "queue.before-settle", "queue.after-settle", "queue.after-ack"]
 
 
+def claims(world, queue):
+    return [d for root in world.in_roots("agent.lock") for d in (root.parent / "claims" / queue.uuid()).glob("*.*")]
+
+
 @pytest.fixture
 def queue(world):
     return Queue(world)
@@ -318,7 +322,7 @@ def test_controller_dies_anywhere(world, queue, point):
     assert [queue.events(j).count(k) for j in jobs for k in ("job_started", "job_finished")] == [1] * 8
     assert len(queue.alerts()) == 1
     # All were acknowledged: the node has nothing more to tell.
-    until(lambda: not [d for root in world.in_roots("agent.lock") for d in (root.parent / "claims" / queue.uuid()).glob("*.*")])
+    until(lambda: not claims(world, queue))
 
 
 def test_signal_ends_a_pass_at_a_safe_point(world, queue):
@@ -328,10 +332,11 @@ def test_signal_ends_a_pass_at_a_safe_point(world, queue):
     until(lambda: open(f"/proc/{tick.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "T")
     tick.kill(signal.SIGTERM).kill(signal.SIGCONT)
     tick.wait(130)
-    # It was seen before anything left for the node.
-    assert not [d for root in world.in_roots("agent.lock") for d in (root.parent / "claims" / queue.uuid()).glob("*.*")]
+    bound = queue.attempts(job)[0]["token"]
     queue.ends(job)
     assert queue.job(job)["attempt"] == 1 and queue.events(job).count("job_started") == 1
+    # It was seen before anything left for the node: that bind came to nothing.
+    assert queue.attempts(job)[0]["token"] != bound
 
 
 # --- a record that went back ---
@@ -341,6 +346,8 @@ def test_record_that_was_put_back_starts_nothing_twice(world, queue):
     for f in queue.home.glob("queue.db*"):
         shutil.copy(f, world.dir / f"copy-{f.name}")
     queue.tick_until(lambda: queue.job(first)["state"] == "completed" and queue.job(second)["state"] == "running")
+    # Told of and forgotten there: only who asks for it hears of it.
+    until(lambda: len(claims(world, queue)) == 1)
     lock = queue.home / "queue.db.lock"
     for f in queue.home.glob("queue.db*"):
         if f != lock:
