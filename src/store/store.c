@@ -267,6 +267,9 @@ int store_move_on(struct store *s, struct err *e)
 		r = db_run(s, e,
 			"INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', coalesce(max(id), 0) + ?1 FROM jobs",
 			"i", DB_I64(ID_JUMP));
+	/* Which file it is now is found out by the next lease. */
+	if (r >= 0)
+		r = db_run(s, e, "DELETE FROM meta WHERE key = 'inode'", "");
 	return r < 0 ? r : 0;
 }
 

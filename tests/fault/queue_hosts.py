@@ -297,18 +297,27 @@ class PromiseWatch(threading.Thread):
     def run(self):
         while not self.over.wait(0.1):
             for node in NODES:
-                held = {}
-                for path in self.hosts.path(node, "/tmp").glob(".gpustow-*"):
-                    try:
-                        for card, mib in promise_rows(path).items():
-                            held[card] = held.get(card, 0) + mib
-                    except OSError:
-                        pass
-                for card, mib in held.items():
-                    self.looks += 1
-                    self.most = max(self.most, mib)
-                    if mib > CARD_MIB:
-                        self.wrong.append(f"{mib} MiB of {card} on {node} are promised")
+                self.look(node)
+
+    def look(self, node):
+        """What counts are the files whose owner lives, after they were read as before (protocol.md 9)."""
+        paths = list(self.hosts.path(node, "/tmp").glob(".gpustow-*"))
+        before, held, rows = self.hosts.holders(paths), {}, {}
+        for path in before:
+            try:
+                rows[path] = promise_rows(path)
+            except OSError:
+                pass
+        after = self.hosts.holders(paths)
+        for path, cards in rows.items():
+            if after.get(path) == before[path]:
+                for card, mib in cards.items():
+                    held[card] = held.get(card, 0) + mib
+        for card, mib in held.items():
+            self.looks += 1
+            self.most = max(self.most, mib)
+            if mib > CARD_MIB:
+                self.wrong.append(f"{mib} MiB of {card} on {node} are promised")
 
     def stop(self):
         self.over.set()

@@ -12,8 +12,10 @@ from bed import SOURCE
 from queue_bed import QueueBed
 
 SHIM = test_points.SHIM
-ELSEWHERE = {"config.": "e2e/test_config.py", "takeover.": "unit/test_store_nvidb.c", "run.": "test_points.py", "journal.": "test_points.py",
-             "retired.": "test_points.py"}
+# Points that no submit, pass or cancel comes by, and who strikes them.
+ELSEWHERE = {"config.": "e2e/test_config.py", "takeover.": "unit/test_store_nvidb.c", "run.": "test_points.py",
+             "journal.": "test_points.py", "retired.": "test_points.py", "store.backup-": "e2e/test_backup.py",
+             "store.restore-": "e2e/test_backup.py"}
 
 
 def points():
