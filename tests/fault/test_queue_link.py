@@ -6,6 +6,7 @@ import time
 import pytest
 
 from bed import wait_for
+from queue_judge import Wish
 from queue_hosts import HOUR_MS, NODES, Hosts, cmdline, missing, state_letter
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
@@ -56,7 +57,6 @@ def test_half_a_launch_starts_nothing_and_the_job_starts_once(hosts):
     assert hosts.submit("half", "--gpus", "0", "--no-tick", "--node", "key", "--env", "FILLING=" + "x" * 100000, seconds=0.1)
     script = hosts.path("ctl", "/root/large.sh")
     script.write_text("sh /home/job.sh halved 0 0.1 0\n" + f"# {'y' * 1000}\n" * (BODY // 1000))
-    from queue_judge import Wish
     hosts.wishes["halved"] = Wish("halved", is_accepted=True)
     assert hosts.ask("job", "submit", "--json", "--no-tick", "--gpus", "0", "--node", "key", "--script", "/root/large.sh")[1]["ok"]
     process, pid = stopped_pass(hosts, "queue.after-bind")
@@ -78,6 +78,7 @@ def test_half_a_launch_starts_nothing_and_the_job_starts_once(hosts):
         ends_well(hosts, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["queue.after-bind", "queue.after-launch", "queue.before-settle", "queue.after-settle"])
 def test_link_that_is_cut_at_a_point(hosts, point):
     name = "cut-" + point.split(".")[1]
@@ -96,6 +97,7 @@ def test_link_that_is_cut_at_a_point(hosts, point):
     ends_well(hosts, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["claim.after-rename", "agent.after-claim-before-fork", "shim.between-started-and-exec"])
 def test_node_claims_and_dies_and_the_link_with_it(hosts, point):
     """Between claimed and recorded: nobody on the client learns of it, and nobody on the node is left."""
@@ -121,7 +123,7 @@ def test_node_claims_and_dies_and_the_link_with_it(hosts, point):
     ends_well(hosts, name)
 
 
-@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
+@pytest.mark.parametrize("step_ms", [HOUR_MS, pytest.param(-HOUR_MS, marks=pytest.mark.long)])
 def test_hour_that_only_the_clock_saw_is_no_hour_of_silence(hosts, step_ms):
     """node_loss_after is half an hour: the client's clock jumps by one while the node is away for a moment."""
     name = f"hour{step_ms > 0}"
@@ -144,6 +146,7 @@ def test_hour_that_only_the_clock_saw_is_no_hour_of_silence(hosts, step_ms):
     assert len([key for key in record.attempts if key[0] == job["id"]]) == 1
 
 
+@pytest.mark.long
 def test_clocks_of_nodes_that_are_set_change_neither_limits_nor_durations(hosts):
     assert hosts.submit("limit", "--gpus", "0", "--node", "key", "--timeout", "9", "--no-tick", seconds=60, is_limited=True)
     assert hosts.submit("steps", "--gpus", "0", "--node", "jump", "--no-tick", seconds=10)

@@ -180,7 +180,8 @@ def put_back_into_the_file(hosts):
 
 
 @needs_lab
-@pytest.mark.parametrize("put_back", [put_back_with_lock, put_back_without_lock, put_back_into_the_file])
+@pytest.mark.parametrize("put_back", [pytest.param(put_back_with_lock, marks=pytest.mark.long),
+                                      pytest.param(put_back_without_lock, marks=pytest.mark.long), put_back_into_the_file])
 def test_record_from_yesterday_starts_nothing_twice(hosts, put_back):
     hosts.tick()
     hosts.submit("over", "--gpus", "0", "--no-tick", seconds=0.1)
@@ -206,6 +207,7 @@ def test_record_from_yesterday_starts_nothing_twice(hosts, put_back):
 
 
 @needs_lab
+@pytest.mark.long
 def test_copy_of_the_record_and_the_record_go_on_side_by_side(hosts):
     """Two databases of one queue that know nothing of each other, on one machine: each in turn."""
     hosts.tick()
@@ -223,6 +225,7 @@ def test_copy_of_the_record_and_the_record_go_on_side_by_side(hosts):
 
 
 @needs_lab
+@pytest.mark.long
 def test_record_on_another_machine_is_only_read_until_it_is_adopted(hosts):
     hosts.tick()
     hosts.submit("runs", "--gpus", "0", seconds=3)

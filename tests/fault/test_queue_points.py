@@ -68,7 +68,12 @@ def one_case(case):
         return "\n".join([f"{name}:{action}", *wrong[:10], bed.story()]) if wrong else None
 
 
-@pytest.mark.parametrize("item", CASES, ids=lambda case: ":".join(case))
+def is_short(name, action):
+    return name.startswith(("queue.", "store.", "jobdir.")) and "#" not in action and action != "eio"
+
+
+@pytest.mark.parametrize("item", [pytest.param(case, marks=() if is_short(*case) else pytest.mark.long) for case in CASES],
+                         ids=[":".join(case) for case in CASES])
 def test_struck_at_a_named_point(item, ahead):
     complaint = ahead(one_case).result(item)
     if complaint:

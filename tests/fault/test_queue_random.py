@@ -15,7 +15,7 @@ from queue_hosts import HOUR_MS, NODES, Hosts, PromiseWatch, cmdline, missing
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 JOBS = int(os.environ.get("GPUSTOW_FAULT_JOBS", "60"))
-STORM_S = float(os.environ.get("GPUSTOW_FAULT_STORM", "20" if JOBS < 200 else "600"))
+STORM_S = float(os.environ.get("GPUSTOW_FAULT_STORM", "15" if JOBS < 200 else "600"))
 SEED = int(os.environ.get("GPUSTOW_FAULT_SEED") or random.SystemRandom().randrange(10**9))
 
 
