@@ -22,6 +22,7 @@
 #define LAST_TICK "last_tick_at" /* wall clock ms */
 #define NUDGE "nudged_at" /* somebody waits for a pass; wall clock ms */
 #define LOCK_LOOK_MS 50
+#define OUTRUN_MAX 3 /* two copies of a record may go on side by side */
 #define ALERTS_MAX 100 /* in a summary */
 
 /* ---- the lease and the loop ---- */
@@ -139,6 +140,8 @@ static int run_phases(struct pass *p, struct err *e)
 	links_wait(p);
 	/* Who was interrupted concludes nothing from silence. */
 	r = pass_keep(p, e);
+	if (!r)
+		r = links_check_record(p, e);
 	if (r < 0)
 		return r;
 	nodes_identify(p);
@@ -292,7 +295,7 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 		say_alerts(&p, alerts);
 	}
 	pass_done(&p);
-	if (r != -ESTALE) {
+	if (r != -ESTALE && r != -EAGAIN) {
 		struct err ignored;
 
 		store_lease_release(s, lease, &ignored);
@@ -409,12 +412,32 @@ static int fill_from_record(struct store *s, struct tick_summary *ret, struct er
 	return r;
 }
 
-int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+/* One pass under a lease of its own, or somebody else's. */
+static int one_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	struct tick_summary *ret, struct err *e)
 {
 	struct store_lease lease;
 	struct wait w = {0};
 	char *holder = NULL;
+	int r;
+
+	*ret = (struct tick_summary){0};
+	r = take_lease(s, c, o, &lease, &w, &holder, e);
+	if (r == -EBUSY) {
+		ret->skipped = "locked";
+		ret->lock_owner = holder;
+		return 0;
+	}
+	free(holder);
+	if (r < 0)
+		return r;
+	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+}
+
+int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+	struct tick_summary *ret, struct err *e)
+{
+	struct err told = {0};
 	int r;
 
 	*ret = (struct tick_summary){0};
@@ -426,14 +449,15 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 		ret->skipped = "rate_limited";
 		return 0;
 	}
-	r = take_lease(s, c, o, &lease, &w, &holder, e);
-	if (r == -EBUSY) {
-		ret->skipped = "locked";
-		ret->lock_owner = holder;
-		return 0;
+	r = one_pass(s, c, o, ret, e);
+	/* Its record went back in time: once more, as the next incarnation. */
+	for (int again = 0; r == -EAGAIN && again < OUTRUN_MAX; again++) {
+		told = *e;
+		tick_summary_done(ret);
+		*ret = (struct tick_summary){0};
+		r = one_pass(s, c, o, ret, e);
 	}
-	free(holder);
-	if (r < 0)
-		return r;
-	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+	if (!r && ret->errors && told.text[0])
+		json_array_append_new(ret->errors, json_pack("{s:s}", "error", told.text));
+	return r;
 }

@@ -166,6 +166,12 @@ static void on_up(void *arg, const struct link_hello *hello)
 	exchange_begin(n);
 }
 
+static void take_stale(struct pass_node *n)
+{
+	n->is_stale = true;
+	link_stale_fence(n->link, n->above);
+}
+
 static void on_down(void *arg, const char *why)
 {
 	struct pass_node *n = arg;
@@ -178,7 +184,7 @@ static void on_down(void *arg, const char *why)
 	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
 		return;
 	if (n->contact == CONTACT_OPENING && !n->is_stale && !strcmp(why, LINK_STALE))
-		n->is_stale = true;
+		take_stale(n);
 	else if (n->contact == CONTACT_OPENING && kind == LINK_FAIL_AGENT)
 		set_why(n, why);
 	else if (n->contact != CONTACT_FAILED)
@@ -369,6 +375,46 @@ void links_wait(struct pass *p)
 		else if (n->contact == CONTACT_OPENING)
 			fail(n, n->has_no_agent ? n->why : "it didn't answer in time");
 	}
+}
+
+/* A link of this same pass has the same rank: only the one behind it is turned away so. */
+static bool is_outrun(const struct pass_node *n)
+{
+	const struct store_lease *l = &n->pass->lease;
+	uint64_t incarnation = (uint64_t)l->incarnation, epoch = (uint64_t)l->epoch;
+
+	if (!n->is_stale || !n->above[0])
+		return false;
+	if (n->above[0] != incarnation || n->above[1] != epoch)
+		return n->above[0] > incarnation ||
+		       (n->above[0] == incarnation && n->above[1] > epoch);
+	return n->hello.root_id[0] && !has_twin(n->pass, n);
+}
+
+int links_check_record(struct pass *p, struct err *e)
+{
+	const struct pass_node *first = NULL;
+	uint64_t above[2] = {0};
+	int r;
+
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		const struct pass_node *n = &p->nodes[i];
+
+		if (!is_outrun(n))
+			continue;
+		first = n;
+		for (size_t k = 0; k < 2; k++)
+			above[k] = n->above[k] > above[k] ? n->above[k] : above[k];
+	}
+	if (!first || above[0] > INT64_MAX - 1 || above[1] > INT64_MAX - 1)
+		return 0;
+	r = store_lease_outrun(p->store, &p->lease, (int64_t)above[0], (int64_t)above[1], e);
+	if (r < 0)
+		return r;
+	return err_set(e, -EAGAIN,
+		"%s has work of a later state of this queue: its database was put back, or is one of two copies. "
+		"What the nodes have is looked at before anything starts",
+		first->name);
 }
 
 bool node_answers(const struct pass_node *n)

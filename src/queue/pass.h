@@ -54,6 +54,7 @@ struct pass_node {
 	struct link_hello hello; /* root_id "" before the first */
 	int64_t clock_offset_ms; /* its wall clock less ours */
 	unsigned n_downs;
+	uint64_t above[2]; /* then: that one's incarnation and epoch */
 	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
 	bool has_asked;
 	char *why; /* CONTACT_FAILED: the sentence */
@@ -153,6 +154,11 @@ void links_wait(struct pass *p);
 /* All that was said has left, or 300 ms have passed. */
 void links_flush(struct pass *p);
 void links_close(struct pass *p);
+/*
+ * -EAGAIN: a node has answered to a later controller of this queue than this one, though the lease is held: the record went back in
+ * time, or is one of two copies. It has a new incarnation now, and the lease is given back: another pass is to begin.
+ */
+int links_check_record(struct pass *p, struct err *e);
 bool node_answers(const struct pass_node *n); /* as who it should be */
 struct pass_node *pass_node_named(const struct pass *p, const char *name);
 /* The node of a bind: by its name; where that isn't there any more, by its root. */

@@ -170,6 +170,13 @@ int nvidb_is_unchanged(const struct nvidb_source *src, struct err *e);
 void nvidb_close(struct nvidb_source *src);
 
 /*
+ * node.c, when a lease is taken: what is remembered of silent nodes counts by the wall clock, over passes that are each a
+ * process of their own. If that clock was set since the last lease of this boot, those moments go with it: a step of an hour
+ * isn't an hour of silence.
+ */
+int node_follow_clock(struct store *s, const char *boot_id, struct err *e);
+
+/*
  * backup.c: all pages of src into the empty file `to`, made one without a log, with the lease free; checked, durable. s: what
  * src belongs to, for its locks; NULL: nobody writes there.
  */
