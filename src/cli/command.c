@@ -319,6 +319,22 @@ static int finish_queue(const struct program *p, bool wants_json, int r, struct 
 	return EXIT_FAILED;
 }
 
+static bool has_separator(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strcmp(argv[i], "--"))
+			return true;
+	return false;
+}
+
+/* Most often it's the command's own option: train.py --lr 1. */
+static void separator_hint(int code, struct err *e)
+{
+	CLEANUP_FREE char *text = xstrdup(e->text);
+
+	err_set(e, code, "%s. The command and its own options go behind --", text);
+}
+
 static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
 {
 	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
@@ -328,6 +344,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	if (c->defaults)
 		c->defaults(opts);
 	r = option_parse(c->options, c->abbreviations, argc, argv, opts, &first, &e);
+	if (r < 0 && strstr(c->args ? c->args : "", "COMMAND") && !has_separator(argc, argv))
+		separator_hint(r, &e);
 	if (r == OPTION_HELP) {
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {
