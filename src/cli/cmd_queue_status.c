@@ -8,6 +8,7 @@
 #include "cli/job_table.h"
 #include "cli/queue_alerts.h"
 #include "cli/queue_json.h"
+#include "cli/queue_keeper.h"
 #include "cli/queue_nodes.h"
 #include "queue/record_json.h"
 
@@ -36,6 +37,7 @@ struct status {
 	struct store_jobs recent;
 	struct store_alerts alerts;
 	struct store_lease_row lease;
+	struct keeper_state keeper;
 	int64_t now_ms, last_tick_ms; /* 0: there was none */
 };
 
@@ -94,6 +96,8 @@ static int read_all(struct queue *q, struct status *s, struct err *e)
 			&s->alerts, e);
 	if (!r)
 		r = store_lease_read(q->store, &s->lease, e);
+	if (!r)
+		r = keeper_state(q->home, &s->keeper, e);
 	return r ? r : read_last_tick(q, &s->last_tick_ms, e);
 }
 
@@ -149,12 +153,6 @@ static const char *placement_name(enum queue_placement p)
 	return p == QUEUE_PACK ? "pack" : "spread";
 }
 
-static json_t *keeper_json(void)
-{
-	return json_pack("{s:b, s:b, s:n, s:n, s:n, s:n, s:n}", "installed", 0, "running", 0, "pid",
-		"manager", "script", "unit", "log");
-}
-
 static json_t *alerts_json(const struct store_alerts *l)
 {
 	json_t *a = json_array();
@@ -174,7 +172,7 @@ static json_t *head_json(const struct queue *q, const struct status *s)
 	json_object_set_new(o, "last_tick_at", record_time(s->last_tick_ms));
 	json_object_set_new(o, "last_backup_at", json_null());
 	json_object_set_new(o, "tick_lock", lock_json(s));
-	json_object_set_new(o, "keeper", keeper_json());
+	json_object_set_new(o, "keeper", queue_keeper_json(&s->keeper));
 	json_object_set_new(o, "settings",
 		json_pack("{s:I, s:I, s:s}", "headroom_mb", (json_int_t)set->headroom_mib,
 			"max_jobs_per_gpu", (json_int_t)set->max_jobs_per_gpu, "placement",
@@ -234,6 +232,10 @@ static void put_head(const struct queue *q, const struct status *s, const struct
 	if (s->lease.is_held)
 		row_printf(
 			&r, ROW_TEAL, ", a tick runs: %s", s->lease.owner ? s->lease.owner : "?");
+	if (s->keeper.running)
+		row_text(&r, ROW_GREEN, ", keeper up");
+	else if (s->keeper.installed)
+		row_text(&r, ROW_RED, ", keeper DOWN");
 	if (store_is_elsewheres(q->store))
 		row_text(&r, ROW_AMBER, ", read only: it belongs to another machine");
 	row_end(&r);
