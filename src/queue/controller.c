@@ -10,7 +10,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/parse.h"
-#include "queue/launch.h"
+#include "queue/daemon_client.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -232,6 +232,39 @@ static int fill_from_record(struct store *s, struct tick_summary *ret, struct er
 	return r;
 }
 
+/*
+ * A daemon makes the pass, and the summary is its. 1: it did. 0: there's none that answers, or it went away meanwhile: then
+ * somebody else has to make it.
+ */
+static int hand_over(struct store *s, const struct tick_options *o, struct tick_summary *ret)
+{
+	CLEANUP(daemon_talk_done) struct daemon_talk t = {.fd = -1};
+	int64_t until = clock_boot_ms() + o->wait_ms;
+	int r;
+
+	if (daemon_talk_open(&t, store_path(s), store_queue(s)) < 0 ||
+		daemon_talk_say(&t, json_pack("{s:s}", "op", "tick")) < 0)
+		return 0;
+	do {
+		int64_t left = until - clock_boot_ms();
+		json_t *msg = NULL, *sum;
+
+		r = daemon_talk_hear(&t, left > 0 ? left : 0, &msg);
+		sum = json_object_get(msg, "tick");
+		if (r > 0 && sum)
+			tick_summary_parse(sum, ret);
+		json_decref(msg);
+		if (r > 0 && sum)
+			return 1;
+	} while (r > 0);
+	if (r < 0)
+		return 0;
+	*ret = tick_summary_new();
+	ret->skipped = "locked";
+	ret->lock_owner = xasprintf("the daemon, process %" PRId64, t.pid);
+	return 1;
+}
+
 int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	struct tick_summary *ret, struct err *e)
 {
@@ -249,6 +282,8 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 		ret->skipped = "rate_limited";
 		return 0;
 	}
+	if (hand_over(s, o, ret))
+		return 0;
 	r = take_lease(s, c, o, &lease, &w, &holder, e);
 	if (r == -EBUSY) {
 		ret->skipped = "locked";

@@ -33,7 +33,8 @@ struct tick_options {
 	int64_t launch_wait_ms; /* how long a start is waited for, from the last word about any, before it's left to the next pass; 0: 1.5 s. launch_timeout at most */
 };
 /*
- * One pass, with an event loop of its own. Forced and locked: it leaves a nudge, waits, and takes a pass that began after
+ * One pass: a daemon's where one answers within a second (then the summary is its; nothing may be NULL in it but `skipped` and
+ * `lock_owner`), else with an event loop of its own. Forced and locked: it leaves a nudge, waits, and takes a pass that began after
  * the call for its own (several submits at once cost one pass). 0 also when it was skipped. -EROFS: the store belongs to
  * another machine. A signal (SIGINT, SIGTERM) ends it at the next safe point: -EINTR.
  */
@@ -61,8 +62,9 @@ struct controller *controller_new(struct event_base *base, struct store *s, cons
 	const struct controller_owner *owner);
 /* Frees links and all; the lease is given back. */
 void controller_free(struct controller *c);
-/* On the heap; it's the controller's from now on, and holds from the next pass on. */
-void controller_configure(struct controller *c, struct queue_config *config);
+/* It holds from the next pass on, and is used until controller_config says that another one is. */
+void controller_configure(struct controller *c, const struct queue_config *config);
+const struct queue_config *controller_config(const struct controller *c);
 /* -EBUSY with the holder (ret_holder: to free, may be NULL). */
 int controller_take_lease(struct controller *c, char **ret_holder, struct err *e);
 bool controller_has_lease(const struct controller *c);

@@ -26,7 +26,7 @@ struct controller {
 	struct tick_options options;
 	struct tick_summary sum;
 	struct controller_owner owner;
-	struct queue_config *config, *next;
+	const struct queue_config *config, *next;
 	struct event *soon, *step;
 	bool has_lease, is_passing;
 	int64_t alerts; /* the newest that a summary has told */
@@ -295,10 +295,6 @@ static void take_config(struct controller *c)
 {
 	if (!c->next)
 		return;
-	if (c->config) {
-		queue_config_done(c->config);
-		free(c->config);
-	}
 	c->config = TAKE_PTR(c->next);
 	c->p.config = c->config;
 	c->p.ttl_ms = lease_ttl(&c->config->settings);
@@ -425,22 +421,18 @@ void controller_free(struct controller *c)
 		store_lease_release(c->p.store, &c->p.lease, &ignored);
 	event_free(c->soon);
 	event_free(c->step);
-	take_config(c);
-	if (c->config) {
-		queue_config_done(c->config);
-		free(c->config);
-	}
 	tick_summary_done(&c->sum);
 	free(c);
 }
 
-void controller_configure(struct controller *c, struct queue_config *config)
+void controller_configure(struct controller *c, const struct queue_config *config)
 {
-	if (c->next) {
-		queue_config_done(c->next);
-		free(c->next);
-	}
 	c->next = config;
+}
+
+const struct queue_config *controller_config(const struct controller *c)
+{
+	return c->config;
 }
 
 void controller_take(struct controller *c, struct tick_summary *ret)
