@@ -456,6 +456,15 @@ void controller_say_unconfirmed(struct controller *c, int64_t since_ms)
 	launch_say_unconfirmed(&c->p, since_ms);
 }
 
+size_t controller_connecting(const struct controller *c)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->pool.n; i++)
+		n += !c->pool.v[i]->is_up && !c->pool.v[i]->why;
+	return n;
+}
+
 void controller_watch(struct controller *c, int64_t interval_ms)
 {
 	c->watch_ms = interval_ms;

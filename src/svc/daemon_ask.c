@@ -19,6 +19,7 @@
 
 #define QUIET_MS 1500 /* for launches and stops of a pass that somebody waits for */
 #define EACH_MS 20
+#define BEGINNING_MS 5000
 #define ASKED_MAX 64 /* as many as there are peers */
 #define EVENTS_MAX 1000
 
@@ -102,13 +103,23 @@ void asked_passed(struct daemon *d, int r, const char *why)
 	}
 }
 
+/* Right after the start: a link that comes up has a pass at once, and what that starts is for who asked meanwhile, too. */
+static bool is_beginning(const struct daemon *d)
+{
+	int64_t now_ms = clock_boot_ms();
+
+	return now_ms - d->since_ms < BEGINNING_MS &&
+	       (controller_connecting(d->controller) || controller_is_passing(d->controller) ||
+		       d->pass_at_ms - now_ms < 100);
+}
+
 /* Ends that are wanted are part of what somebody waits for: a cancel has its end in its own answer, if it comes at once. */
 static bool is_settled(struct daemon *d, const struct asked *a)
 {
 	struct store_counts counts;
 	struct err e;
 
-	if (controller_in_the_air(d->controller, a->begun_ms))
+	if (controller_in_the_air(d->controller, a->begun_ms) || is_beginning(d))
 		return false;
 	return store_counts(d->store, &counts, &e) < 0 || !counts.cancelling;
 }
