@@ -111,16 +111,44 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
 	config_watch_look(arg, false);
 }
 
+static bool is_name_of(const char *path, const char *name)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	return slash && !strcmp(slash + 1, name);
+}
+
+/* The database lies in the same directory, and something happens to it all the time. */
+static bool names_ours(const struct config_watch *w, const char *bytes, size_t n)
+{
+	bool found = false;
+
+	for (size_t at = 0; at + sizeof(struct inotify_event) <= n;) {
+		const struct inotify_event *ev = (const struct inotify_event *)(bytes + at);
+
+		/* Too much happened to be told of: look. */
+		found |= (ev->mask & IN_Q_OVERFLOW) ||
+			 (ev->len && (is_name_of(w->now->config.path, ev->name) ||
+					     is_name_of(w->now->path, ev->name)));
+		at += sizeof(*ev) + ev->len;
+	}
+	return found;
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
 	static const struct timeval soon = {.tv_usec = SETTLE_MS * 1000};
 	struct daemon *d = arg;
-	char bytes[4096];
+	_Alignas(struct inotify_event) char bytes[8192];
+	bool is_ours = false;
+	ssize_t n;
 
 	(void)what;
-	while (read(fd, bytes, sizeof(bytes)) > 0)
-		;
-	event_add(d->config.settle, &soon);
+	while ((n = read(fd, bytes, sizeof(bytes))) > 0)
+		is_ours |= names_ours(&d->config, bytes, (size_t)n);
+	/* What is being waited for already isn't put off by the next change. */
+	if (is_ours && !evtimer_pending(d->config.settle, NULL))
+		event_add(d->config.settle, &soon);
 }
 
 static void watch_dir_of(struct config_watch *w, const char *path)

@@ -30,9 +30,12 @@ class Daemon:
             assert line, "the daemon closed the connection"
             return json.loads(line)
         assert hear()["op"] == "hello"
+        def say(word):
+            f.write(json.dumps({"op": word}) + "\n")
+            f.flush()
         for w in words:
-            f.write(json.dumps({"op": w}) + "\n")
-        f.flush()
+            say(w)
+        hear.say = say
         hear.close = lambda: (f.close(), c.close())
         return hear
 
@@ -60,9 +63,8 @@ def queue(world):
 def second_machine(world):
     """Another agent of this machine, reached as if by ssh: its own root, so it's another node."""
     ssh = world.dir / "bin" / "ssh"
-    ssh.write_text(f'#!/bin/sh\nfor last; do :; done\ncase "$*" in *" -G "*|"-G "*) exec /usr/bin/ssh "$@";; esac\n'
-                   f'case "$*" in *"-O "*) exit 255;; esac\n'
-                   f'GPUSTOW_AGENT_ROOT={world.dir}/agent2 exec sh -c "$last"\n')
+    ssh.write_text('#!/bin/sh\nfor last; do case "$last" in -O) exit 255;; -G) exec /usr/bin/ssh "$@";; esac; done\n'
+                   f'GPUSTOW_AGENT_ROOT={world.dir}/agent2 exec sh -c "$last" 2>>{world.dir}/ssh.err\n')
     ssh.chmod(0o755)
     config = world.dir / "home" / ".gpustow" / "config.yml"
     config.write_text(config.read_text() + "  include_local: true\nservers:\n  - nickname: far\n    hostname: far.example\n")
@@ -166,25 +168,25 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
     d = Daemon(queue, "--interval", "600")
     until(lambda: {n: r["state"] for n, r in queue.nodes().items()} == {"local": "up", "far": "up"},
           why=lambda: json.dumps([d.state(), queue.nodes()], default=str))
-    alone = []
-    for i in range(6):
+
+    def time_of_a_start():
+        hear = d.talk()
         job = queue.submit("true", node_constraint="local")
         begun = time.monotonic()
-        assert [x["id"] for x in queue.tick()["dispatched"]] == [job]
-        alone.append(time.monotonic() - begun)
+        hear.say("tick")
+        until(lambda: queue.job(job)["state"] != "pending", every=0.005, why=lambda: json.dumps([d.state(), queue.jobs()]))
+        took = time.monotonic() - begun
+        hear.close()
+        return took
+    alone = [time_of_a_start() for _ in range(8)]
     far = agent_of(world, "agent2")
     os.kill(far, signal.SIGSTOP)
     try:
-        beside = []
         hung = queue.submit("true", node_constraint="far")
-        for i in range(6):
-            job = queue.submit("true", node_constraint="local")
-            begun = time.monotonic()
-            assert job in [x["id"] for x in queue.tick()["dispatched"]]
-            beside.append(time.monotonic() - begun)
-            assert queue.job(hung)["state"] == "pending" and not queue.job(hung)["is_bound"]
-        # One that waited for it would take 3 s and more each time.
-        assert sorted(beside)[3] < 4 * sorted(alone)[3] + 0.3, (alone, beside)
+        beside = [time_of_a_start() for _ in range(8)]
+        assert queue.job(hung)["state"] == "pending" and not queue.job(hung)["is_bound"]
+        # Whoever waited for it would take a second and more each time. The first may: nobody knew yet.
+        assert sorted(beside)[4] < 3 * sorted(alone)[4] + 0.1, (alone, beside)
     finally:
         os.kill(far, signal.SIGCONT)
     until(lambda: queue.job(hung)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
@@ -433,8 +435,10 @@ def test_path_too_long_for_a_socket(world):
     deep.mkdir(parents=True)
     d = world.spawn(program(), "queue", "daemon", "--db-path", deep / "queue.db")
     until(lambda: (deep / "queue.sock").exists(), why=d.tell)
-    status = world.ask_json("queue", "status", "--no-tick", "--json", "--db-path", deep / "queue.db")
-    assert status["daemon"]["pid"] == d.pid
+
+    def state():
+        return world.ask_json("queue", "status", "--no-tick", "--json", "--db-path", deep / "queue.db")["daemon"]
+    assert until(state)["pid"] == d.pid
     # Another queue's daemon isn't this one's.
     assert world.ask_json("queue", "status", "--no-tick", "--json")["daemon"] is None
     d.kill().wait(0)
