@@ -171,7 +171,7 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
 
     def time_of_a_start():
         hear = d.talk()
-        job = queue.submit("true", node_constraint="local")
+        job = queue.submit("true", node="local")
         begun = time.monotonic()
         hear.say("tick")
         until(lambda: queue.job(job)["state"] != "pending", every=0.005, why=lambda: json.dumps([d.state(), queue.jobs()]))
@@ -182,9 +182,9 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
     far = agent_of(world, "agent2")
     os.kill(far, signal.SIGSTOP)
     try:
-        hung = queue.submit("true", node_constraint="far")
+        hung = queue.submit("true", node="far")
         beside = [time_of_a_start() for _ in range(8)]
-        assert queue.job(hung)["state"] == "pending" and not queue.job(hung)["is_bound"]
+        assert queue.job(hung)["state"] == "pending" and not queue.job(hung)["is_bound"], json.dumps([d.state(), far, world.agents(), world.processes(), alone, beside, queue.jobs(), queue.attempts(hung)])
         # Whoever waited for it would take a second and more each time. The first may: nobody knew yet.
         assert sorted(beside)[4] < 3 * sorted(alone)[4] + 0.1, (alone, beside)
     finally:
