@@ -12,6 +12,7 @@
 #include "cli/queue_nodes.h"
 #include "queue/daemon_client.h"
 #include "queue/record_json.h"
+#include "svc/backup.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -177,7 +178,7 @@ static json_t *head_json(const struct queue *q, const struct status *s)
 	json_object_set_new(o, "generated_at", record_time(s->now_ms));
 	json_object_set_new(o, "db_path", json_string(q->path));
 	json_object_set_new(o, "last_tick_at", record_time(s->last_tick_ms));
-	json_object_set_new(o, "last_backup_at", json_null());
+	json_object_set_new(o, "last_backup_at", record_time(backup_last_ms(q->store)));
 	json_object_set_new(o, "tick_lock", lock_json(s));
 	json_object_set_new(o, "keeper", queue_keeper_json(&s->keeper));
 	json_object_set_new(o, "settings",
@@ -258,6 +259,7 @@ static void put_daemon(struct row *r, const json_t *daemon)
 static void put_head(const struct queue *q, const struct status *s, const struct row_style *style,
 	struct buf *out)
 {
+	int64_t last_backup_ms = backup_last_ms(q->store);
 	struct row r;
 
 	row_begin(&r, style, out);
@@ -266,6 +268,8 @@ static void put_head(const struct queue *q, const struct status *s, const struct
 		put_age(&r, ", last tick ", s->now_ms - s->last_tick_ms);
 	else
 		row_text(&r, ROW_AMBER, ", no tick yet");
+	if (last_backup_ms)
+		put_age(&r, ", last backup ", s->now_ms - last_backup_ms);
 	if (s->daemon)
 		put_daemon(&r, s->daemon);
 	else if (s->lease.is_held)

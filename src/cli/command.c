@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/cmd_once.h"
 #include "cli/global.h"
+#include "cli/queue_remote.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -30,6 +31,7 @@ extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, c
 extern const struct command cmd_queue, cmd_queue_status, cmd_queue_nodes, cmd_queue_cards,
 	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
 	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import;
+extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
 	cmd_job_requeue, cmd_job_edit, cmd_job_priority, cmd_job_note, cmd_job_result,
@@ -60,6 +62,9 @@ const struct command *const commands[] = {
 	&cmd_queue_notify_test,
 	&cmd_queue_keeper,
 	&cmd_queue_daemon,
+	&cmd_queue_backup,
+	&cmd_queue_restore,
+	&cmd_queue_check,
 	&cmd_job,
 	&cmd_job_submit,
 	&cmd_job_ls,
@@ -95,6 +100,7 @@ const struct command *const commands[] = {
 	&cmd_complete,
 	&cmd_fleet,
 	&cmd_node_file,
+	&cmd_forwarded,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
@@ -294,8 +300,7 @@ static int finish(const struct program *p, int r, struct err *e)
 }
 
 /* The same for a command of the queue, whose answer is JSON where that was asked for. */
-static int finish_queue(
-	const struct program *p, const struct command *c, const void *opts, int r, struct err *e)
+static int finish_queue(const struct program *p, bool wants_json, int r, struct err *e)
 {
 	struct err ignored = {0};
 	CLEANUP(buf_done) struct buf out = {0};
@@ -304,7 +309,7 @@ static int finish_queue(
 
 	if (r >= 0)
 		return finish(p, r, e);
-	if (!c->wants_json(opts) && !p->global->json)
+	if (!wants_json)
 		return finish(p, r == -EINVAL ? -EIO : r, e);
 	o = json_pack("{s:b, s:s}", "ok", 0, "error", e->text[0] ? e->text : strerror(-r));
 	text = o ? json_dumps(o, 0) : NULL;
@@ -333,7 +338,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		if (c->needs_locale)
 			setlocale(LC_CTYPE, "");
 		r = c->exec(p, opts, argc - first, argv + first, &e);
-		r = c->wants_json ? finish_queue(p, c, opts, r, &e) : finish(p, r, &e);
+		r = c->wants_json ? finish_queue(p, c->wants_json(opts) || p->global->json, r, &e)
+				  : finish(p, r, &e);
 	}
 	option_done(c->options, opts);
 	return r;
@@ -488,6 +494,13 @@ static int run_named(const struct program *p, int argc, char **argv)
 	c = command_find(p, argc, argv, &words);
 	if (!c)
 		return unknown_command(p, argv[0]);
+	if (c->wants_json) {
+		struct queue_away away = {0};
+		int r = queue_remote(p, c, words, argc, argv, &away, &e);
+
+		if (r < 0 || away.is_away)
+			return finish_queue(p, away.wants_json, r, &e);
+	}
 	if (is_unknown_word(c, words, argc, argv))
 		return unknown_word(p, c->name, argv[1]);
 	if (global_check(p->global, c, &e) < 0)
@@ -509,6 +522,16 @@ static int run_with_options(struct program *p, struct global_options *g, int arg
 	if (r < 0)
 		return r == -EINVAL ? global_error(p, &e) : finish(p, r, &e);
 	return first == argc ? run_bare(p) : run_named(p, argc - first, argv + first);
+}
+
+int command_dispatch(const struct program *p, int argc, char **argv)
+{
+	struct program own = *p;
+	struct global_options g;
+
+	global_defaults(&g);
+	own.global = &g;
+	return run_with_options(&own, &g, argc, argv);
 }
 
 int command_main(int argc, char **argv)

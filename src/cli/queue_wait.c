@@ -204,7 +204,8 @@ int queue_wait(struct queue *q, const struct queue_wait *w, struct queue_waited 
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &before);
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	r = fd < 0 ? err_sys(e, -errno, "cannot watch for signals") : wait_loop(q, w, fd, &t, ret, e);
+	r = fd < 0 ? err_sys(e, -errno, "cannot watch for signals")
+		   : wait_loop(q, w, fd, &t, ret, e);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return r;
 }

@@ -61,9 +61,8 @@ static int check_node_name(const char *s, const char **ret_right)
 
 static const char *shape_word(unsigned v)
 {
-	static const char *const words[] = {[WEBHOOK_PLAIN] = "plain",
-		[WEBHOOK_SLACK] = "slack",
-		[WEBHOOK_NTFY] = "ntfy"};
+	static const char *const words[] = {
+		[WEBHOOK_PLAIN] = "plain", [WEBHOOK_SLACK] = "slack", [WEBHOOK_NTFY] = "ntfy"};
 
 	return v < ARRAY_LEN(words) ? words[v] : NULL;
 }

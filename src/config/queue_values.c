@@ -89,8 +89,8 @@ int queue_parse_quiet_hours(const char *s, int *ret_from, int *ret_to)
 {
 	int from, to;
 
-	if (strlen(s) != 11 || parse_clock(s, '-', &from) < 0 || parse_clock(s + 6, '\0', &to) < 0 ||
-		from == to)
+	if (strlen(s) != 11 || parse_clock(s, '-', &from) < 0 ||
+		parse_clock(s + 6, '\0', &to) < 0 || from == to)
 		return -EINVAL;
 	*ret_from = from;
 	*ret_to = to;

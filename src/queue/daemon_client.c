@@ -39,8 +39,8 @@ int daemon_address(const char *db_path, struct sockaddr_un *ret, int *ret_dir, s
 	*ret_dir = open(*path ? path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (*ret_dir < 0)
 		return err_sys(e, -errno, "cannot open %s", path);
-	n = snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", *ret_dir,
-		slash + 1);
+	n = snprintf(
+		ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", *ret_dir, slash + 1);
 	if ((size_t)n < sizeof(ret->sun_path))
 		return 0;
 	close(TAKE_FD(*ret_dir));

@@ -490,12 +490,11 @@ json_t *controller_links(const struct controller *c)
 		const struct pool_link *l = c->pool.v[i];
 		int64_t rtt = l->link && l->is_up ? link_rtt_ms(l->link) : -1;
 
-		json_array_append_new(a, json_pack("{s:s, s:s, s:o, s:I, s:s?}", "name", l->name,
-						 "state", state_of(l), "rtt_ms",
-						 rtt < 0 ? json_null() : json_integer(rtt),
-						 "since_ms",
-						 (json_int_t)(clock_boot_ms() - l->changed_ms),
-						 "why", l->is_up ? NULL : l->why));
+		json_array_append_new(
+			a, json_pack("{s:s, s:s, s:o, s:I, s:s?}", "name", l->name, "state",
+				   state_of(l), "rtt_ms", rtt < 0 ? json_null() : json_integer(rtt),
+				   "since_ms", (json_int_t)(clock_boot_ms() - l->changed_ms), "why",
+				   l->is_up ? NULL : l->why));
 	}
 	return a;
 }

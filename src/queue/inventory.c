@@ -449,18 +449,17 @@ static bool same_procs(const struct inv_card *a, const struct inv_card *b)
 
 static bool same_card(const struct inv_card *a, const struct inv_card *b)
 {
-	return !strcmp(a->uuid, b->uuid) && !strcmp(a->parent, b->parent) &&
-	       a->index == b->index && a->gi == b->gi && a->ci == b->ci &&
-	       same_words(a->name, b->name) && same_words(a->profile, b->profile) &&
-	       a->is_present == b->is_present && a->is_mig_parent == b->is_mig_parent &&
-	       a->needs_reset == b->needs_reset && a->is_blind == b->is_blind &&
-	       a->state == b->state && a->total_mib == b->total_mib &&
+	return !strcmp(a->uuid, b->uuid) && !strcmp(a->parent, b->parent) && a->index == b->index &&
+	       a->gi == b->gi && a->ci == b->ci && same_words(a->name, b->name) &&
+	       same_words(a->profile, b->profile) && a->is_present == b->is_present &&
+	       a->is_mig_parent == b->is_mig_parent && a->needs_reset == b->needs_reset &&
+	       a->is_blind == b->is_blind && a->state == b->state && a->total_mib == b->total_mib &&
 	       a->used_mib == b->used_mib && a->external_mib == b->external_mib &&
 	       a->external_procs == b->external_procs &&
 	       a->external_computing == b->external_computing &&
 	       a->promised_mib == b->promised_mib && a->numa == b->numa &&
-	       a->nvlink_peers == b->nvlink_peers && a->xid == b->xid &&
-	       a->xid_ms == b->xid_ms && same_procs(a, b);
+	       a->nvlink_peers == b->nvlink_peers && a->xid == b->xid && a->xid_ms == b->xid_ms &&
+	       same_procs(a, b);
 }
 
 static bool same_charge(const struct inv_charge *a, const struct inv_charge *b)

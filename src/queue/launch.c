@@ -87,10 +87,8 @@ static struct flight *add_flight(
 
 	GROW(p->flights, p->n_flights, p->cap_flights);
 	f = &p->flights[p->n_flights++];
-	*f = (struct flight){.job = j->id,
-		.attempt = j->attempt,
-		.node = node,
-		.held = p->nodes[node].held};
+	*f = (struct flight){
+		.job = j->id, .attempt = j->attempt, .node = node, .held = p->nodes[node].held};
 	snprintf(f->token, sizeof(f->token), "%s", token);
 	return f;
 }

@@ -54,9 +54,8 @@ static bool same_host(const struct host_config *a, const struct host_config *b)
 {
 	return same_text(a->hostname, b->hostname) && a->port == b->port &&
 	       same_text(a->username, b->username) && a->auth == b->auth &&
-	       same_text(a->identityfile, b->identityfile) &&
-	       same_text(a->password, b->password) && same_text(a->proxyjump, b->proxyjump) &&
-	       same_text(a->agent_dir, b->agent_dir);
+	       same_text(a->identityfile, b->identityfile) && same_text(a->password, b->password) &&
+	       same_text(a->proxyjump, b->proxyjump) && same_text(a->agent_dir, b->agent_dir);
 }
 
 /* ---- the answer ---- */
@@ -97,8 +96,8 @@ void pool_ask(struct pool_link *l, json_t *want)
 	l->claims = json_object();
 	l->question++;
 	l->asked_ms = clock_boot_ms();
-	link_send(l->link, json_pack("{s:s, s:I, s:o}", "op", "observe", "id", observe_id(l),
-				   "want", want));
+	link_send(l->link,
+		json_pack("{s:s, s:I, s:o}", "op", "observe", "id", observe_id(l), "want", want));
 	link_send(l->link, json_pack("{s:s, s:I}", "op", "sample", "id", sample_id(l)));
 }
 
@@ -154,8 +153,8 @@ static void on_sample(struct pool_link *l, const json_t *msg)
 		return;
 	if (sample_decode(msg, &s, &e) < 0) {
 		if (l->node)
-			pass_say_error(l->node->pass, l->name, 0, "its sample can't be read: %s",
-				e.text);
+			pass_say_error(
+				l->node->pass, l->name, 0, "its sample can't be read: %s", e.text);
 		return;
 	}
 	if (is_answer) {
@@ -172,8 +171,8 @@ static void on_sample(struct pool_link *l, const json_t *msg)
 
 static void send_watch(struct pool_link *l)
 {
-	link_send(l->link, json_pack("{s:s, s:I}", "op", "watch", "interval_ms",
-				   (json_int_t)l->watch_ms));
+	link_send(l->link,
+		json_pack("{s:s, s:I}", "op", "watch", "interval_ms", (json_int_t)l->watch_ms));
 }
 
 static void on_up(void *arg, const struct link_hello *hello)

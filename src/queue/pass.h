@@ -247,7 +247,8 @@ struct link_pool {
 	size_t n, cap;
 	/* Of each: it has answered, or (is_news) gone up or down. Messages go to exchange_message. */
 	void (*changed)(void *arg, struct pool_link *l, bool is_news);
-	void (*closing)(void *arg, struct pool_link *l, bool for_good); /* its streams end without a word */
+	void (*closing)(
+		void *arg, struct pool_link *l, bool for_good); /* its streams end without a word */
 	void (*pushed)(void *arg, struct pool_link *l, const struct sample *s); /* may be NULL */
 	void *arg;
 };

@@ -158,8 +158,8 @@ static void tell_owner(struct daemon *d)
 {
 	int64_t delivered = d->notify ? notify_delivered(d->notify) : 0;
 
-	d->o->passed(d->o->arg, &d->sum, delivered - d->n_notified, d->backup.made,
-		d->backup.error, d->is_regular);
+	d->o->passed(d->o->arg, &d->sum, delivered - d->n_notified, d->backup.made, d->backup.error,
+		d->is_regular);
 	d->n_notified = delivered;
 	json_decref(d->backup.made);
 	free(d->backup.error);
@@ -177,10 +177,9 @@ static void watch_cards(struct daemon *d)
 
 	if (store_counts(d->store, &counts, &e) < 0)
 		return;
-	controller_watch(d->controller,
-		counts.by_state[JOB_STATE_PENDING]	? WATCH_PENDING_MS
-		: daemon_server_watchers(d->server) ? WATCH_PEERS_MS
-						    : 0);
+	controller_watch(d->controller, counts.by_state[JOB_STATE_PENDING]  ? WATCH_PENDING_MS
+					: daemon_server_watchers(d->server) ? WATCH_PEERS_MS
+									    : 0);
 }
 
 static void say_status(struct daemon *d)
@@ -204,8 +203,8 @@ static void on_happened(void *arg)
 
 static void lost(struct daemon *d)
 {
-	d->o->says(d->o->arg,
-		"the queue's lease was lost: nothing is commanded until it's had again");
+	d->o->says(
+		d->o->arg, "the queue's lease was lost: nothing is commanded until it's had again");
 	arm(d->lease, 0);
 }
 
@@ -417,9 +416,8 @@ static void see_it_out(struct daemon *d)
 {
 	int64_t until = clock_boot_ms() + ONCE_DELIVERY_MS;
 
-	while (!d->is_ending &&
-		(d->backup.child || (d->notify && notify_wait_ms(d->notify) >= 0 &&
-					    clock_boot_ms() < until))) {
+	while (!d->is_ending && (d->backup.child || (d->notify && notify_wait_ms(d->notify) >= 0 &&
+							    clock_boot_ms() < until))) {
 		arm(d->look, ONCE_TURN_MS);
 		event_base_loop(d->base, EVLOOP_ONCE);
 		deliver(d);
@@ -428,8 +426,7 @@ static void see_it_out(struct daemon *d)
 
 static int run_once(struct daemon *d, struct err *e)
 {
-	struct tick_options o = {
-		.home = d->o->home, .is_forced = true, .wait_ms = ONCE_LEASE_MS};
+	struct tick_options o = {.home = d->o->home, .is_forced = true, .wait_ms = ONCE_LEASE_MS};
 	CLEANUP(tick_summary_done) struct tick_summary sum = {0};
 	int r = tick(d->store, d->config.now, &o, &sum, e);
 

@@ -92,14 +92,13 @@ void asked_passed(struct daemon *d, int r, const char *why)
 			continue;
 		if (r < 0) {
 			answer(a, json_pack("{s:b, s:s, s:s}", "ran", 0, "skipped", "error",
-					   "error", why));
+					  "error", why));
 			remove_at(d, i);
 			continue;
 		}
 		a->is_made = true;
 		a->until_ms = clock_boot_ms() + QUIET_MS +
-			      EACH_MS * (int64_t)controller_in_the_air(
-						d->controller, a->begun_ms);
+			      EACH_MS * (int64_t)controller_in_the_air(d->controller, a->begun_ms);
 	}
 }
 
@@ -161,10 +160,10 @@ static json_t *state_json(struct daemon *d)
 {
 	CLEANUP(buf_done) struct buf problems = {0};
 	int64_t now_ms = clock_boot_ms();
-	json_t *o = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o}", "op", "state", "pid",
-		(int)getpid(), "version", GPUSTOW_VERSION, "since",
-		record_time(d->since_wall_ms), "interval_ms", (json_int_t)d->o->interval_ms,
-		"leads", json_boolean(controller_has_lease(d->controller)));
+	json_t *o = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o}", "op", "state", "pid", (int)getpid(),
+		"version", GPUSTOW_VERSION, "since", record_time(d->since_wall_ms), "interval_ms",
+		(json_int_t)d->o->interval_ms, "leads",
+		json_boolean(controller_has_lease(d->controller)));
 
 	if (d->notify)
 		notify_problems(d->notify, &problems);
@@ -172,8 +171,8 @@ static json_t *state_json(struct daemon *d)
 	json_object_set_new(o, "last_pass_at", record_time(d->last_wall_ms));
 	json_object_set_new(o, "last_pass_age_ms",
 		d->ended_ms ? json_integer(now_ms - d->ended_ms) : json_null());
-	json_object_set_new(o, "last_pass_took_ms",
-		d->ended_ms ? json_integer(d->took_ms) : json_null());
+	json_object_set_new(
+		o, "last_pass_took_ms", d->ended_ms ? json_integer(d->took_ms) : json_null());
 	json_object_set_new(o, "last_error", text_or_null(d->last_error));
 	json_object_set_new(o, "lock_owner", text_or_null(d->holder));
 	json_object_set_new(o, "config_error", text_or_null(d->config.error));
@@ -217,8 +216,8 @@ static void begin_to_watch(struct daemon *d, struct daemon_peer *p)
 	store_counts(d->store, &counts, &e);
 	if (d->last_event < 0)
 		d->last_event = counts.last_event;
-	daemon_peer_say(p, json_pack("{s:s, s:I}", "op", "watching", "last_id",
-				   (json_int_t)d->last_event));
+	daemon_peer_say(
+		p, json_pack("{s:s, s:I}", "op", "watching", "last_id", (json_int_t)d->last_event));
 }
 
 /* ---- words ---- */

@@ -1,16 +1,15 @@
 /*
  * The daemon's backups: a child of its own, `queue backup`, so that a slow disk holds up nobody. It keeps the time of the last
- * one in the record itself.
+ * one, and of one that failed, in the record itself.
  */
+#include "svc/backup.h"
 #include "svc/daemon_inner.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/parse.h"
 #include "base/text.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,49 +17,7 @@
 #include <sys/wait.h>
 
 #define LIMIT_MS (30 * 60 * 1000)
-#define AGAIN_MS (5 * 60 * 1000) /* after one that failed */
 #define ANSWER_MAX 262144
-#define LAST_BACKUP "last_backup_at" /* wall clock ms */
-#define TRIED_BACKUP "backup_tried_at"
-
-static int64_t meta_ms(struct daemon *d, const char *key)
-{
-	CLEANUP_FREE char *text = NULL;
-	struct err e;
-	int64_t v = 0;
-
-	if (store_meta_get(d->store, key, &text, &e) < 0 || parse_int64(text, &v) < 0)
-		return 0;
-	return v;
-}
-
-/* Also after a clock that was set back. */
-static bool is_past(int64_t since_ms, int64_t span_ms, int64_t now_ms)
-{
-	return now_ms < since_ms || now_ms - since_ms >= span_ms;
-}
-
-static bool is_due(struct daemon *d)
-{
-	const struct backup_settings *b = &d->config.now->settings.backup;
-	int64_t now_ms = clock_wall_ms();
-
-	return b->enabled && is_past(meta_ms(d, LAST_BACKUP), b->interval_ms, now_ms) &&
-	       is_past(meta_ms(d, TRIED_BACKUP), AGAIN_MS, now_ms);
-}
-
-static void note_try(struct daemon *d)
-{
-	CLEANUP_FREE char *text = xasprintf("%" PRId64, clock_wall_ms());
-	struct err e;
-
-	if (store_begin(d->store, NULL, &e) < 0)
-		return;
-	if (store_meta_set(d->store, TRIED_BACKUP, text, &e) < 0)
-		store_abort(d->store);
-	else
-		store_commit(d->store, &e);
-}
 
 static void read_answer(const struct child *c, struct buf *out)
 {
@@ -107,14 +64,13 @@ void backup_turn(struct daemon *d)
 	struct backup_run *b = &d->backup;
 	struct err e = {0};
 
-	if (!d->o->backup || b->child || !is_due(d))
+	if (!d->o->backup || b->child || clock_boot_ms() < b->not_before_ms ||
+		!backup_is_due(d->store, s, clock_wall_ms()))
 		return;
-	note_try(d);
+	/* One that can't even begin leaves no trace in the record: not with each pass. */
+	b->not_before_ms = clock_boot_ms() + BACKUP_LEASE_MS;
 	keep = xasprintf("%" PRId64, s->keep);
-	directory = !s->directory ? xasprintf("%s/backups", d->o->home)
-		    : *s->directory == '/'
-			    ? xstrdup(s->directory)
-			    : xasprintf("%s/%s", d->o->home, s->directory);
+	directory = backup_directory(s, d->o->home);
 	env = xasprintf("GPUSTOW_HOME=%s", d->o->home);
 	{
 		const char *const argv[] = {"/proc/self/exe", "queue", "backup", directory,

@@ -45,6 +45,7 @@ struct backup_run {
 	json_t *made; /* of the last one, until it's told */
 	char *error;
 	char *last_error; /* that was said */
+	int64_t not_before_ms; /* BOOTTIME */
 };
 
 struct daemon {

@@ -194,8 +194,8 @@ int external_new(struct event_base *base, const struct external_spec *spec,
 {
 	CLEANUP(buf_done) struct buf path = {0};
 	struct external *x;
-	int said_fd, r;
-	pid_t pid;
+	int said_fd = -1, r;
+	pid_t pid = 0;
 
 	if (!external_find(spec->argv[0], NULL, &path))
 		return err_set(e, -ENOENT, "there's no program \"%s\" on PATH", spec->argv[0]);

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/parse.h"
 #include "proc/proc.h"
 #include "svc/external.h"
 
@@ -70,18 +71,18 @@ static bool shell_is_up(const char *home, int64_t *ret_pid)
 {
 	CLEANUP(buf_done) struct buf text = {0};
 	char path[KEEPER_PATH], boot[40], boot_now[40], token[64], line[8192], want[80];
-	int64_t pid = 0;
-	uint64_t start = 0;
+	char pid_word[24], start_word[24];
+	int64_t pid = 0, start = 0;
 	ssize_t n;
 
 	*ret_pid = 0;
 	if (keeper_path(home, ".pid", path, NULL) < 0)
 		return false;
 	read_text(path, &text);
-	if (sscanf(buf_str(&text), "%" SCNd64 " %" SCNu64 " %39s %63s", &pid, &start, boot,
-		    token) != 4 ||
+	if (sscanf(buf_str(&text), "%23s %23s %39s %63s", pid_word, start_word, boot, token) != 4 ||
+		parse_int64(pid_word, &pid) < 0 || parse_int64(start_word, &start) < 0 ||
 		proc_boot_id(boot_now) < 0 || strcmp(boot, boot_now) != 0 || pid <= 0 ||
-		pid > INT32_MAX || start == 0 || !proc_is_alive((pid_t)pid, start))
+		pid > INT32_MAX || start <= 0 || !proc_is_alive((pid_t)pid, (uint64_t)start))
 		return false;
 	n = proc_read_bytes((pid_t)pid, "cmdline", line, sizeof(line));
 	for (ssize_t i = 0; i < n; i++)
@@ -112,6 +113,8 @@ int keeper_state(const char *home, struct keeper_state *ret, struct err *e)
 			(void)keeper_path(home, ".sh", s.script, NULL);
 		/* A script that was deleted leaves its loop running. */
 		s.running = shell_is_up(home, &s.pid);
+		if (!s.installed && !s.running)
+			s.log[0] = '\0';
 	}
 	*ret = s;
 	return 0;
@@ -210,15 +213,16 @@ static int leave(const char *home, const struct keeper_state *old, struct err *e
 		       : 0;
 }
 
-static int install_shell(const char *home, struct keeper_spec *s, struct err *e)
+static int install_shell(const char *home, const struct keeper_spec *s, struct err *e)
 {
 	CLEANUP(buf_done) struct buf text = {0};
+	struct keeper_spec spec = *s;
 	char token[KEEPER_TOKEN];
 	int r;
 
 	random_hex(16, token);
-	s->token = token;
-	keeper_script(s, &text);
+	spec.token = token;
+	keeper_script(&spec, &text);
 	r = write_manager(home, KEEPER_SHELL, NULL, e);
 	return r < 0 ? r : write_file(home, ".sh", text.data, text.len, 0755, e);
 }
@@ -265,7 +269,7 @@ int keeper_install(const char *home, const struct keeper_install *o, struct keep
 		.program = o->program,
 		.env_home = o->env_home,
 		.interval_s = o->interval_s};
-	struct keeper_state old;
+	struct keeper_state old = {0};
 	int r = keeper_check_path("the home", home, e);
 
 	*ret = (struct keeper_installed){0};

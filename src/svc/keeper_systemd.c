@@ -98,11 +98,13 @@ static int version(void)
 {
 	static const char *const argv[] = {"systemctl", "--version", NULL};
 	CLEANUP(buf_done) struct buf out = {0};
-	int v = 0;
+	static const char word[] = "systemd ";
 
 	if (run(argv, ASK_MS, 0, &out, NULL) != 0)
 		return 0;
-	return sscanf(buf_str(&out), "systemd %d", &v) == 1 ? v : 0;
+	return strncmp(buf_str(&out), word, strlen(word)) == 0
+		       ? (int)strtol(buf_str(&out) + strlen(word), NULL, 10)
+		       : 0;
 }
 
 static int reload(struct err *e)

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* queue-keeper.sh, put into the program by the build. */
-extern const char keeper_template[], keeper_template_end[];
+/* queue-keeper.sh.in, put into the program by the build, with a NUL behind it. */
+extern const char keeper_template[];
 
 int keeper_check_path(const char *what, const char *path, struct err *e)
 {
@@ -82,17 +82,9 @@ static bool put_word(const struct keeper_spec *s, const char *word, size_t n, st
 
 void keeper_script(const struct keeper_spec *s, struct buf *ret)
 {
-	const char *p = keeper_template;
+	const char *p = keeper_template, *at, *end;
 
-	while (p < keeper_template_end) {
-		size_t left = (size_t)(keeper_template_end - p);
-		const char *at = memchr(p, '@', left);
-		const char *end = at ? memchr(at + 1, '@', left - (size_t)(at + 1 - p)) : NULL;
-
-		if (!end) {
-			buf_put(ret, p, left);
-			return;
-		}
+	while ((at = strchr(p, '@')) && (end = strchr(at + 1, '@'))) {
 		buf_put(ret, p, (size_t)(at - p));
 		p = end + 1;
 		if (!put_word(s, at + 1, (size_t)(end - at - 1), ret)) {
@@ -100,6 +92,7 @@ void keeper_script(const struct keeper_spec *s, struct buf *ret)
 			p = at + 1;
 		}
 	}
+	buf_puts(ret, p);
 }
 
 /* Within double quotes of a unit: systemd's own escapes and specifiers are made plain; `$` means something in ExecStart only. */

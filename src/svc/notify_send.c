@@ -106,7 +106,7 @@ int notify_log(const char *home, const struct buf *lines, struct err *e)
 
 /* ---- the others ---- */
 
-static int start_desktop(struct external_spec *spec, struct event_base *base,
+static int start_desktop(struct external_spec spec, struct event_base *base,
 	const struct notify_how *how, const struct notify_message *m,
 	void (*ended)(void *arg, const struct external_end *end), void *arg, struct external **ret,
 	struct err *e)
@@ -118,11 +118,11 @@ static int start_desktop(struct external_spec *spec, struct event_base *base,
 
 	notify_desktop_body(m, &body);
 	argv[7] = buf_str(&body);
-	spec->argv = argv;
-	return external_new(base, spec, ended, arg, ret, e);
+	spec.argv = argv;
+	return external_new(base, &spec, ended, arg, ret, e);
 }
 
-static int start_email(struct external_spec *spec, struct event_base *base,
+static int start_email(struct external_spec spec, struct event_base *base,
 	const struct notify_how *how, const struct notify_message *m,
 	void (*ended)(void *arg, const struct external_end *end), void *arg, struct external **ret,
 	struct err *e)
@@ -135,13 +135,13 @@ static int start_email(struct external_spec *spec, struct event_base *base,
 			"there's no program \"sendmail\" on PATH, in /usr/sbin or /usr/lib; a mail server's package or msmtp brings one");
 	argv[0] = buf_str(&path);
 	notify_mail(how->settings, how->program, how->host, m, &mail);
-	spec->argv = argv;
-	spec->in = &mail;
-	return external_new(base, spec, ended, arg, ret, e);
+	spec.argv = argv;
+	spec.in = &mail;
+	return external_new(base, &spec, ended, arg, ret, e);
 }
 
 /* Address and headers, which may be secret, go by its stdin: a command line can be read by everyone on the machine. */
-static int start_webhook(struct external_spec *spec, struct event_base *base,
+static int start_webhook(struct external_spec spec, struct event_base *base,
 	const struct notify_how *how, const struct notify_message *m,
 	void (*ended)(void *arg, const struct external_end *end), void *arg, struct external **ret,
 	struct err *e)
@@ -149,14 +149,14 @@ static int start_webhook(struct external_spec *spec, struct event_base *base,
 	static const char *const argv[] = {"curl", "-q", "-K", "-", NULL};
 	CLEANUP(buf_done) struct buf config = {0}, body = {0};
 
-	notify_webhook(how->settings, how->program, m, spec->limit_ms, &config, &body);
-	spec->argv = argv;
-	spec->in = &config;
-	spec->more = &body;
-	return external_new(base, spec, ended, arg, ret, e);
+	notify_webhook(how->settings, how->program, m, spec.limit_ms, &config, &body);
+	spec.argv = argv;
+	spec.in = &config;
+	spec.more = &body;
+	return external_new(base, &spec, ended, arg, ret, e);
 }
 
-static int start_command(struct external_spec *spec, struct event_base *base,
+static int start_command(struct external_spec spec, struct event_base *base,
 	const struct notify_how *how, const struct notify_message *m,
 	void (*ended)(void *arg, const struct external_end *end), void *arg, struct external **ret,
 	struct err *e)
@@ -165,9 +165,9 @@ static int start_command(struct external_spec *spec, struct event_base *base,
 	const char *argv[] = {"sh", "-c", how->settings->command, NULL};
 
 	buf_printf(&in, "%s\n", m->json);
-	spec->argv = argv;
-	spec->in = &in;
-	return external_new(base, spec, ended, arg, ret, e);
+	spec.argv = argv;
+	spec.in = &in;
+	return external_new(base, &spec, ended, arg, ret, e);
 }
 
 int notify_start(struct event_base *base, const struct notify_how *how, enum notify_channel c,
@@ -179,13 +179,13 @@ int notify_start(struct event_base *base, const struct notify_how *how, enum not
 
 	switch (c) {
 	case NOTIFY_DESKTOP:
-		return start_desktop(&spec, base, how, m, ended, arg, ret, e);
+		return start_desktop(spec, base, how, m, ended, arg, ret, e);
 	case NOTIFY_COMMAND:
-		return start_command(&spec, base, how, m, ended, arg, ret, e);
+		return start_command(spec, base, how, m, ended, arg, ret, e);
 	case NOTIFY_WEBHOOK:
-		return start_webhook(&spec, base, how, m, ended, arg, ret, e);
+		return start_webhook(spec, base, how, m, ended, arg, ret, e);
 	case NOTIFY_EMAIL:
-		return start_email(&spec, base, how, m, ended, arg, ret, e);
+		return start_email(spec, base, how, m, ended, arg, ret, e);
 	default:
 		return err_set(e, -EINVAL, "%s has no child", notify_channel_name(c));
 	}

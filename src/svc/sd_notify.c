@@ -37,8 +37,7 @@ void sd_notify_reloading(void)
 {
 	char text[80];
 
-	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRId64,
-		clock_monotonic_us());
+	snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_monotonic_us());
 	sd_notify_say(text);
 }
 

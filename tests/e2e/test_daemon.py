@@ -415,6 +415,32 @@ def test_alerts_are_told_and_delivered(world):
     d.end()
 
 
+def test_backup_that_is_due_is_made_beside_the_passes(world):
+    queue = Queue(world, settings=("backup:", "  enabled: true", "  interval_hours: 24", "  keep: 2"))
+    d = Daemon(queue, "--interval", "600", "--json")
+    until(lambda: '"verified": true' in d.s.out, why=d.s.tell)
+    until(lambda: not d.state()["backup_runs"])
+    made = [p.name for p in (queue.home / "backups").iterdir()]
+    assert len(made) == 1 and made[0].startswith("queue-") and made[0].endswith(".db"), made
+    queue.submit("true")
+    queue.tick()
+    assert len(list((queue.home / "backups").iterdir())) == 1
+    d.end()
+
+
+def test_backup_that_fails_is_told_once_and_stops_nothing(world):
+    (world.dir / "file").write_text("")
+    queue = Queue(world, settings=("backup:", "  enabled: true", f"  directory: {world.dir}/file/below"))
+    d = Daemon(queue, "--interval", "2")
+    until(lambda: d.state()["backup_error"], why=d.s.tell)
+    before = d.passes()
+    job = queue.submit("true")
+    queue.tick()
+    until(lambda: queue.job(job)["state"] == "completed" and d.passes() > before)
+    assert d.s.err.count("a backup failed") == 1, d.s.err
+    d.end()
+
+
 def test_once_json_is_one_document(world):
     queue = Queue(world, settings=("notify:", "  desktop: false"))
     queue.submit("exit 3")

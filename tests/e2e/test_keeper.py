@@ -18,10 +18,10 @@ FAST = {"GPUSTOW_KEEPER_DELAY": "1", "GPUSTOW_KEEPER_DELAY_MAX": "4", "GPUSTOW_K
 DAEMON = """#!/bin/sh
 # Says what it was started with, and does as the files beside it say.
 w=$(dirname "$0")
+[ -e $w/deaf ] && trap '' TERM || trap 'echo term >> '$w'/ended; exit 0' TERM
 echo "$* home=${GPUSTOW_HOME:-}${NVIDB_HOME:-}" >> $w/starts
 echo "a word on stdout"; echo "a word on stderr" >&2
 [ -e $w/crash ] && exit 7
-[ -e $w/deaf ] && trap '' TERM || trap 'echo term >> '$w'/ended; exit 0' TERM
 while :; do [ -e $w/loud ] && echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; sleep 0.05; done
 """
 
@@ -72,11 +72,11 @@ def keeper(world):
 
 def test_install_start_ensure_stop_restart_status_logs(world, keeper):
     state = keeper("status", code=1)
-    assert state == {"installed": False, "running": False, "pid": None, "manager": None, "script": None, "unit": None,
-                     "log": str(keeper.home / "queue-keeper.log")}
+    assert state == dict(installed=False, running=False, pid=None, manager=None, script=None, unit=None, log=None)
     assert "no keeper is installed" in keeper("start", code=1)["error"]
     made = keeper.install("--interval", "7")
     script = keeper.home / "queue-keeper.sh"
+    assert made["log"] == str(keeper.home / "queue-keeper.log")
     assert made["ok"] and made["script"] == str(script) and made["nvidb"] == str(keeper.program)
     assert made["interval"] == 7 and made["replaced"] is False and made["manager"] == "shell" and made["unit"] is None
     assert made["started"] is None and made["start_error"] is None and made["state"]["running"] is False
@@ -196,7 +196,6 @@ def test_w64_stop_kills_what_is_deaf_and_says_so(world, keeper):
     (keeper.d / "deaf").write_text("")
     keeper.install("--start")
     daemon = keeper.up()
-    time.sleep(0.3)
     did = keeper("stop")
     assert re.search(rf"no end after 3 s: killing .*\b{daemon}\b", did["output"]) and did["output"].endswith("stopped")
     assert not is_alive(daemon) and not did["state"]["running"]
@@ -297,12 +296,14 @@ def test_without_setsid_stop_still_ends_everything(world, keeper):
     tools.mkdir()
     for name in ("sh", "nohup", "sleep", "date", "wc", "cp", "mv", "rm", "mkdir", "rmdir", "tr", "tail", "dirname", "true"):
         (tools / name).symlink_to(shutil.which(name))
-    keeper.env = {**FAST, "PATH": str(tools)}
+    keeper.env = {**FAST, "PATH": str(tools), "GPUSTOW_KEEPER_LOOK": "30"}
     keeper.install("--start")
     daemon, pid = keeper.up(), keeper("status")["pid"]
     assert stat_of(pid)[2] != pid
+    until(lambda: "sleep 30" in world.processes().values())
     keeper("stop")
     assert not is_alive(daemon) and not is_alive(pid)
+    assert not [c for c in world.processes().values() if "_loop" in c or c == "sleep 30"]
 
 
 def test_a_new_install_replaces_and_start_takes_it_over(world, keeper):
