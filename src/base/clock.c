@@ -57,3 +57,8 @@ int64_t clock_wall_ms(void)
 {
 	return read_us(CLOCK_REALTIME) / 1000 + step_ms();
 }
+
+int64_t clock_monotonic_us(void)
+{
+	return read_us(CLOCK_MONOTONIC);
+}

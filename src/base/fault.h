@@ -45,6 +45,9 @@
  *   queue/settle.c       queue.before-settle                ends are known, not on record
  *                        queue.after-settle                 on record, no ack sent
  *                        queue.after-ack                    acks handed to the links
+ *   queue/held.c         daemon.before-pass                 a pass of the daemon is about to begin; e2e/test_daemon.py strikes all of these
+ *                        daemon.before-news                 what nodes said between two passes is about to be settled
+ *   svc/daemon.c         daemon.after-pass                  a pass is on record, nobody was told of it
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
  *                        store.after-commit                 it is durable, whoever asked doesn't know yet

@@ -37,7 +37,7 @@ extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, c
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
 	cmd_job_requeue, cmd_job_edit, cmd_job_priority, cmd_job_note, cmd_job_result,
 	cmd_job_purge;
-extern const struct command cmd_queue_notify_test, cmd_queue_keeper;
+extern const struct command cmd_queue_notify_test, cmd_queue_keeper, cmd_queue_daemon;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -62,6 +62,7 @@ const struct command *const commands[] = {
 	&cmd_queue_import,
 	&cmd_queue_notify_test,
 	&cmd_queue_keeper,
+	&cmd_queue_daemon,
 	&cmd_queue_backup,
 	&cmd_queue_restore,
 	&cmd_queue_check,

@@ -35,6 +35,14 @@ const char *queue_env(const struct program *p, const char *name)
 	return v && *v ? v : NULL;
 }
 
+int queue_load_config(const struct queue *q, struct queue_config *ret, struct err *e)
+{
+	const struct program *p = q->program;
+
+	return queue_config_load(
+		q->home, queue_env(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"), ret, e);
+}
+
 void queue_say_warnings(const struct program *p, const struct buf *warnings)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
@@ -71,8 +79,7 @@ int queue_find_quietly(
 	*q = (struct queue){.program = p, .o = o, .json = o->json || p->global->json};
 	r = hosts_home(p, q->home, e);
 	if (!r)
-		r = queue_config_load(q->home, queue_env(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"),
-			&q->config, e);
+		r = queue_load_config(q, &q->config, e);
 	if (r < 0)
 		return r;
 	if (q->config.remote.host && !o->local && !queue_env(p, "QUEUE_NO_REMOTE"))

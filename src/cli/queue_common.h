@@ -83,6 +83,9 @@ int queue_find(
 int queue_find_quietly(
 	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e);
 
+/* The configuration as it's now, for whoever has found the queue before. */
+int queue_load_config(const struct queue *q, struct queue_config *ret, struct err *e);
+
 /* The pass before a reading command: as --tick and --no-tick say, else one that the rate limit may skip. Errors are warnings. */
 void queue_refresh(struct queue *q);
 /*
