@@ -326,7 +326,7 @@ static void draw_edges(struct frame *f, struct rect r, const struct lines *l, in
 		return;
 	grid_fill(&f->grid, bottom, "", STYLE(INK_PLAIN));
 	/* The line that gives its place to this one is hidden too. */
-	below += l->items[last - 1].kind == LINE_NODE;
+	below += l->items && l->items[last - 1].kind == LINE_NODE;
 	if (below) {
 		view_more(f, bottom, below, false, "server");
 	} else {
