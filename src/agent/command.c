@@ -11,6 +11,7 @@
 #include "agent/job_remove.h"
 #include "agent/release.h"
 #include "agent/server.h"
+#include "agent/signal.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "core/wire.h"
@@ -25,7 +26,7 @@
 #define OBSERVED_BYTES \
 	(WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
-enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_STREAM = 8 };
+enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_ID = 8 };
 
 static int name_of(const struct client *c, int64_t job, int64_t attempt, struct attempt_name *ret)
 {
@@ -474,10 +475,11 @@ static const struct command {
 	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_STREAM, job_remove},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
-	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_STREAM, files_stage},
-	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_STREAM, files_open},
+	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_ID, files_stage},
+	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_ID, files_open},
 	{"credit", NEEDS_HELLO, files_credit},
 	{"close", NEEDS_HELLO, files_close},
+	{"signal", NEEDS_HELLO | NAMES_ID, signal_send},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };
@@ -518,7 +520,7 @@ static void obey(struct agent *a, struct client *c, const struct command *cmd, c
 		r = check_fence(a, c, &e);
 	if (!r)
 		r = cmd->run(a, c, msg, &e);
-	if (r && (cmd->needs & NAMES_STREAM) && json_is_integer(id))
+	if (r && (cmd->needs & NAMES_ID) && json_is_integer(id))
 		client_error_of(c, json_integer_value(id), e.text);
 	else if (r)
 		client_error(c, e.text);

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/cmd_monitor.h"
 #include "cli/cmd_once.h"
 #include "cli/global.h"
 
@@ -397,19 +398,6 @@ static int unknown_word(const struct program *p, const char *group, const char *
 	return EXIT_USAGE;
 }
 
-/* No command at all: that's where the live monitor will be; until then what there is goes where mistakes go. */
-static int no_command(const struct program *p)
-{
-	CLEANUP(buf_done) struct buf out = {0};
-
-	buf_printf(&out,
-		"%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n",
-		p->name, p->name);
-	command_overview(p, &out);
-	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
-	return EXIT_USAGE;
-}
-
 /* What stands before the command: its mistakes are shown as the overview's. */
 static int global_error(const struct program *p, const struct err *e)
 {
@@ -420,15 +408,13 @@ static int global_error(const struct program *p, const struct err *e)
 	return EXIT_USAGE;
 }
 
-/* Without a command: one look, or the overview. */
+/* Without a command: one look, or the live monitor. */
 static int run_bare(const struct program *p)
 {
 	struct err e = {0};
 
-	if (!p->global->once)
-		return no_command(p);
 	setlocale(LC_CTYPE, "");
-	return finish(p, cmd_once_exec(p, &e), &e);
+	return finish(p, p->global->once ? cmd_once_exec(p, &e) : cmd_monitor_exec(p, &e), &e);
 }
 
 /* How many arguments an option takes up that may stand between the words of the queue's commands; 0: it's none of these. */
