@@ -472,7 +472,7 @@ static const struct command {
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
-	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_STREAM, job_remove},
+	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_ID, job_remove},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
 	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_ID, files_stage},
