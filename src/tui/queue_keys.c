@@ -53,7 +53,7 @@ const struct queue_key queue_screen_keys[] = {
 	{KEYS(KEY_CTRL_Z), QDO_STOP, "Ctrl-Z", "stop; fg goes on"},
 	{KEYS('q', KEY_CTRL_C), QDO_QUIT, "q", "quit; jobs go on"},
 };
-const size_t queue_screen_keys_n = ARRAY_LEN(queue_keys);
+const size_t queue_screen_keys_n = ARRAY_LEN(queue_screen_keys);
 
 /* ---- selection ---- */
 
