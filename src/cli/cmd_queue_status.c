@@ -343,7 +343,8 @@ static int status_exec(const struct program *p, void *opts, int argc, char **arg
 static int bare_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	const struct status_options *o = opts;
-	bool is_plain = o->q.json || p->global->json || o->q.tick || o->q.no_tick || o->procs || o->with_ignored;
+	bool is_plain = o->q.json || p->global->json || o->q.tick || o->q.no_tick || o->procs ||
+			o->with_ignored;
 
 	if (!is_plain && cmd_queue_tui_has_terminal())
 		return cmd_queue_tui_open(p, &o->q, e);
@@ -386,7 +387,8 @@ const struct command cmd_queue = {
 	.name = "queue",
 	.args = "",
 	.summary = "the cluster queue: jobs on the cards of many machines",
-	.about = "Without a further word, on a terminal, it's the screen (`queue tui`); where the output goes\n"
+	.about =
+		"Without a further word, on a terminal, it's the screen (`queue tui`); where the output goes\n"
 		"elsewhere, or with an option of it, `queue status`. `q` is short for it.",
 	.examples = "$ gpustow queue",
 	.options = options,

@@ -51,7 +51,8 @@ static int tui_exec(const struct program *p, void *opts, int argc, char **argv, 
 		return err_set(e, -EINVAL, "--refresh takes seconds from 1 to 3600");
 	if (!cmd_queue_tui_has_terminal())
 		return err_set(e, -ENOTTY,
-			"the queue's screen needs a terminal; `%s queue status` prints the same", p->name);
+			"the queue's screen needs a terminal; `%s queue status` prints the same",
+			p->name);
 	return open_screen(p, &o->q, s < 1 ? (s > 0 ? 1 : REFRESH_S) : s, e);
 }
 

@@ -31,9 +31,10 @@ enum {
 
 /* ---- a snapshot ---- */
 
+/* Whatever bytes they are: one that isn't UTF-8 would make the whole line none. */
 static json_t *text(const char *s)
 {
-	return s ? json_stringn_nocheck(s, strlen(s)) : json_string("");
+	return s ? job_logs_json(s, strlen(s)) : json_string("");
 }
 
 static void set(json_t *o, const char *key, json_t *v)
@@ -47,8 +48,9 @@ static json_t *card_label(const struct cluster *c, const struct job *j, const st
 	char label[GPU_LABEL_LEN];
 
 	for (size_t i = 0; i < c->n_nodes; i++)
-		for (size_t k = 0; j->bind.node && !strcmp(cluster_node_name(&c->nodes[i]), j->bind.node) &&
-				   k < c->nodes[i].inv.n_cards;
+		for (size_t k = 0;
+			j->bind.node && !strcmp(cluster_node_name(&c->nodes[i]), j->bind.node) &&
+			k < c->nodes[i].inv.n_cards;
 			k++)
 			if (!strcmp(c->nodes[i].inv.cards[k].uuid, card->uuid)) {
 				inv_card_label(&c->nodes[i].inv.cards[k], label);
@@ -165,7 +167,8 @@ static void put_head(struct queue *q, const struct cluster *c, json_t *o)
 	int64_t tick_ms = 0;
 
 	/* What can't be read is as if it had never been. */
-	if (store_meta_get(q->store, "last_tick_at", &last, &ignored) || parse_int64(last, &tick_ms))
+	if (store_meta_get(q->store, "last_tick_at", &last, &ignored) ||
+		parse_int64(last, &tick_ms))
 		tick_ms = 0;
 	(void)keeper_state(q->home, &keeper, &ignored);
 	set(o, "last_tick_ms", json_integer(tick_ms));
@@ -218,8 +221,8 @@ static void put_needs(struct queue *q, const int64_t *v, size_t n, bool is_any, 
 
 		json_array_append_new(list,
 			json_pack("{s:I, s:b, s:o, s:o}", "id", (json_int_t)v[i], "any", is_any,
-				"state", is_there ? json_string(record_state(&j)) : json_null(), "name",
-				is_there ? text(j.name) : json_null()));
+				"state", is_there ? json_string(record_state(&j)) : json_null(),
+				"name", is_there ? text(j.name) : json_null()));
 	}
 }
 
@@ -277,7 +280,7 @@ static int do_cancel(struct queue *q, int64_t id, struct buf *said, struct err *
 	if (r < 0)
 		return r;
 	buf_printf(said, "job %" PRId64 " %s", id,
-		c == STORE_CANCELLED	    ? "is cancelled"
+		c == STORE_CANCELLED	   ? "is cancelled"
 		: c == STORE_CANCEL_WANTED ? "is told to end"
 					   : "had ended already");
 	return 0;
@@ -337,7 +340,8 @@ static int do_requeue(struct queue *q, int64_t id, struct buf *said, struct err 
 	return r < 0 ? r : 0;
 }
 
-static int do_one(struct queue *q, const char *what, const json_t *o, struct buf *said, struct err *e)
+static int do_one(
+	struct queue *q, const char *what, const json_t *o, struct buf *said, struct err *e)
 {
 	int64_t id = json_integer_value(json_object_get(o, "id")),
 		by = json_integer_value(json_object_get(o, "by"));
@@ -358,7 +362,8 @@ static int do_one(struct queue *q, const char *what, const json_t *o, struct buf
 
 static json_t *notice(const char *said, bool is_bad, bool has_acted)
 {
-	return json_pack("{s:o, s:b, s:b}", "notice", text(said), "bad", is_bad, "acted", has_acted);
+	return json_pack(
+		"{s:o, s:b, s:b}", "notice", text(said), "bad", is_bad, "acted", has_acted);
 }
 
 /* One change, one transaction. */

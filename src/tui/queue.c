@@ -101,8 +101,7 @@ static void ask_tick(struct loop *l, bool is_forced)
 	struct channel *c = &l->ch[QUEUE_TICKS];
 
 	if (!c->is_busy)
-		c->is_busy =
-			tell(c, json_pack("{s:s, s:b}", "do", "tick", "forced", is_forced));
+		c->is_busy = tell(c, json_pack("{s:s, s:b}", "do", "tick", "forced", is_forced));
 }
 
 static void ask_log(struct loop *l, int64_t id)
@@ -262,7 +261,8 @@ static void take_lines(struct channel *c)
 	size_t at = 0;
 
 	for (;;) {
-		const char *nl = c->in.len > at ? memchr(c->in.data + at, '\n', c->in.len - at) : NULL;
+		const char *nl =
+			c->in.len > at ? memchr(c->in.data + at, '\n', c->in.len - at) : NULL;
 
 		if (!nl)
 			break;

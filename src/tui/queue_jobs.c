@@ -10,8 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COL_ID, COL_STATE, COL_PRIORITY, COL_NAME, COL_NODE, COL_GPU, COL_VRAM, COL_USED, COL_TIME,
-	COL_EXIT, COL_COMMAND, COL_N, WIDE_COLS = 100 };
+enum {
+	COL_ID,
+	COL_STATE,
+	COL_PRIORITY,
+	COL_NAME,
+	COL_NODE,
+	COL_GPU,
+	COL_VRAM,
+	COL_USED,
+	COL_TIME,
+	COL_EXIT,
+	COL_COMMAND,
+	COL_N,
+	WIDE_COLS = 100
+};
 
 static const struct column wide[COL_N] = {
 	{"ID", 4, 6, 0, true, QSORT_ID},
@@ -165,10 +178,9 @@ static void draw_title(const struct queue_model *m, size_t n, struct buf *title)
 
 static void say_none(const struct queue_model *m, struct frame *f, struct rect r)
 {
-	const char *text = !m->has_snap ? "reading the queue..."
-			   : m->scope != SCOPE_NONE
-				   ? "no such jobs there; x shows all jobs again"
-				   : "no such jobs; f shows others";
+	const char *text = !m->has_snap		    ? "reading the queue..."
+			   : m->scope != SCOPE_NONE ? "no such jobs there; x shows all jobs again"
+						    : "no such jobs; f shows others";
 
 	grid_wrap(&f->grid, r, STYLE(INK_DIM), text, 0);
 }

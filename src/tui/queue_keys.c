@@ -19,7 +19,8 @@ enum { WHEEL = 3, FOREVER = 1 << 20 };
 const struct queue_key queue_screen_keys[] = {
 	{KEYS('j', KEY_ARROW_DOWN), QDO_DOWN, "j, Down", "the next server or job"},
 	{KEYS('k', KEY_ARROW_UP), QDO_UP, "k, Up", "the one before"},
-	{KEYS(KEY_ARROW_LEFT), QDO_LEFT, "Left", "the selected server's previous GPU, or the server itself"},
+	{KEYS(KEY_ARROW_LEFT), QDO_LEFT, "Left",
+		"the selected server's previous GPU, or the server itself"},
 	{KEYS(KEY_ARROW_RIGHT), QDO_RIGHT, "Right", "its next GPU"},
 	{KEYS(KEY_PAGE_DOWN), QDO_PAGE_DOWN, "PgDn", "a page of GPUs or jobs down"},
 	{KEYS(KEY_PAGE_UP), QDO_PAGE_UP, "PgUp", "a page up"},
@@ -33,7 +34,8 @@ const struct queue_key queue_screen_keys[] = {
 	{KEYS('r'), QDO_REQUEUE, "r", "let an ended job wait for a new attempt"},
 	{KEYS('+', '='), QDO_RAISE, "+", "priority one up"},
 	{KEYS('-'), QDO_LOWER, "-", "priority one down"},
-	{KEYS('K', KEY_SHIFT_UP), QDO_MOVE_UP, "K, Shift-Up", "a waiting job one place earlier; shows the queue's order"},
+	{KEYS('K', KEY_SHIFT_UP), QDO_MOVE_UP, "K, Shift-Up",
+		"a waiting job one place earlier; shows the queue's order"},
 	{KEYS('J', KEY_SHIFT_DOWN), QDO_MOVE_DOWN, "J, Shift-Down", "one place later"},
 	{KEYS('s'), QDO_SORT, "s", "sort by the next column"},
 	{KEYS('S'), QDO_REVERSE, "S", "the other way round"},
@@ -234,8 +236,7 @@ static void requeue(struct queue_model *m, int64_t now_ms)
 		queue_model_want(m, WISH_REQUEUE, j->id, 0);
 }
 
-static void change_waiting(
-	struct queue_model *m, enum queue_wish what, int64_t by, int64_t now_ms)
+static void change_waiting(struct queue_model *m, enum queue_wish what, int64_t by, int64_t now_ms)
 {
 	const struct snap_job *j = job_or_notice(m, now_ms);
 
@@ -499,8 +500,8 @@ void queue_model_do(struct queue_model *m, int action, int64_t arg, int64_t now_
 		break;
 	case QDO_TEXT_BACK:
 	case QDO_TEXT_ON:
-		scroll_text(m, (action == QDO_TEXT_ON ? 1 : -1) *
-				       (m->text_page > 1 ? m->text_page : 1));
+		scroll_text(m,
+			(action == QDO_TEXT_ON ? 1 : -1) * (m->text_page > 1 ? m->text_page : 1));
 		break;
 	case QDO_LOG:
 		toggle_log(m, now_ms);

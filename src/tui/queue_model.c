@@ -70,8 +70,7 @@ void queue_model_done(struct queue_model *m)
 	*m = (struct queue_model){0};
 }
 
-void queue_model_notice(
-	struct queue_model *m, bool is_bad, int64_t now_ms, const char *fmt, ...)
+void queue_model_notice(struct queue_model *m, bool is_bad, int64_t now_ms, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -170,8 +169,7 @@ void queue_model_take_shown(struct queue_model *m, json_t *o)
 	m->shown = json_incref(o);
 }
 
-void queue_model_take_log(
-	struct queue_model *m, int64_t id, const char *text, const char *error)
+void queue_model_take_log(struct queue_model *m, int64_t id, const char *text, const char *error)
 {
 	free(m->log);
 	free(m->log_error);
@@ -322,8 +320,8 @@ static int by_sort(const struct order *o, const struct snap_job *a, const struct
 	case QSORT_USED:
 		return by_figure(a->used_mib, b->used_mib, back);
 	case QSORT_TIME:
-		return by_figure(queue_job_elapsed(a, o->now_ms),
-			queue_job_elapsed(b, o->now_ms), back);
+		return by_figure(
+			queue_job_elapsed(a, o->now_ms), queue_job_elapsed(b, o->now_ms), back);
 	default:
 		return back ? by_turn(b, a) : by_turn(a, b);
 	}
@@ -366,7 +364,7 @@ size_t *queue_model_waiting(
 		const struct snap_job *j = &m->snap.jobs[i];
 
 		if (node ? j->state == SNAP_PENDING && !j->is_bound &&
-				    queue_job_has_lane(j, node, card)
+					queue_job_has_lane(j, node, card)
 			 : queue_job_is_in_pool(j))
 			v[n++] = i;
 	}
@@ -375,8 +373,8 @@ size_t *queue_model_waiting(
 	return v;
 }
 
-const struct snap_job *queue_model_on_card(const struct queue_model *m,
-	const struct snap_node *n, const struct snap_card *c, size_t i)
+const struct snap_job *queue_model_on_card(
+	const struct queue_model *m, const struct snap_node *n, const struct snap_card *c, size_t i)
 {
 	for (size_t k = 0; k < m->snap.n_jobs; k++) {
 		const struct snap_job *j = &m->snap.jobs[k];

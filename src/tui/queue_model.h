@@ -24,9 +24,15 @@ enum queue_sort {
 	QSORT_TIME, /* the default: the longest first, those without a time last */
 	QSORT_N
 };
-enum queue_filter { QFILTER_ACTIVE, QFILTER_ALL, QFILTER_RUNNING, QFILTER_PENDING, QFILTER_FINISHED,
+enum queue_filter {
+	QFILTER_ACTIVE,
+	QFILTER_ALL,
+	QFILTER_RUNNING,
+	QFILTER_PENDING,
+	QFILTER_FINISHED,
 	QFILTER_HELD, /* by a click only */
-	QFILTER_N };
+	QFILTER_N
+};
 const char *queue_sort_name(int s);
 const char *queue_filter_name(int f);
 
@@ -80,7 +86,8 @@ struct queue_model {
 	bool is_capacity, has_detail, has_log, has_help;
 	int procs; /* enum queue_procs */
 	int help_scroll;
-	int first_row, first_job, first_line; /* of resources, jobs, detail or log; first_line counts from the end in a log */
+	int first_row, first_job,
+		first_line; /* of resources, jobs, detail or log; first_line counts from the end in a log */
 	bool follows; /* the resource pane shows the selection; not after PgUp and PgDn */
 	int resource_page, job_page, text_page; /* what the last picture had room for */
 	int text_lines; /* lines of detail or log in the last picture */
@@ -101,8 +108,7 @@ void queue_model_done(struct queue_model *m);
 /* Takes *s over. */
 void queue_model_take(struct queue_model *m, struct snap *s, int64_t now_ms);
 void queue_model_take_shown(struct queue_model *m, json_t *o); /* borrows o */
-void queue_model_take_log(
-	struct queue_model *m, int64_t id, const char *text, const char *error);
+void queue_model_take_log(struct queue_model *m, int64_t id, const char *text, const char *error);
 void queue_model_notice(struct queue_model *m, bool is_bad, int64_t now_ms, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* What runs out does; true: the picture changes. */
@@ -119,8 +125,8 @@ size_t *queue_model_jobs(const struct queue_model *m, int64_t now_ms, size_t *re
 size_t *queue_model_waiting(
 	const struct queue_model *m, const char *node, const char *card, size_t *ret_n);
 /* Of the running or starting jobs on a card the i-th; NULL: there are no more. */
-const struct snap_job *queue_model_on_card(
-	const struct queue_model *m, const struct snap_node *n, const struct snap_card *c, size_t i);
+const struct snap_job *queue_model_on_card(const struct queue_model *m, const struct snap_node *n,
+	const struct snap_card *c, size_t i);
 bool queue_job_is_in_pool(const struct snap_job *j);
 bool queue_job_has_lane(const struct snap_job *j, const char *node, const char *card);
 int64_t queue_job_elapsed(const struct snap_job *j, int64_t wall_ms); /* -1: never started */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_MIB = 1024, PLENTY_MIB = 4096, FOREIGN_SHOWN = 3, BAR_CELLS = 20 };
+enum { ROOM_MIB = 1024, PLENTY_MIB = 4096, FOREIGN_SHOWN = 3, BAR_CELLS = 20, PIN_ROOM = 5 };
 
 enum row_kind { ROW_NODE, ROW_CARD, ROW_PROC, ROW_POOL, ROW_DEPS };
 struct row {
@@ -70,8 +70,8 @@ static void add_node(const struct queue_model *m, struct rows *l, int node)
 	add(l, ROW_NODE, node, -1, -1);
 	for (size_t c = 0; c < n->n_cards; c++) {
 		add(l, ROW_CARD, node, (int)c, -1);
-		for (size_t i = 0; m->is_capacity && m->procs == QPROCS_ALL && i < n->cards[c].n_procs;
-			i++)
+		for (size_t i = 0;
+			m->is_capacity && m->procs == QPROCS_ALL && i < n->cards[c].n_procs; i++)
 			add(l, ROW_PROC, node, (int)c, (int)i);
 	}
 	if (m->is_capacity && m->procs == QPROCS_SUMMARY)
@@ -182,7 +182,8 @@ static void put_needs(struct pen *p, const struct snap_job *j, bool is_ascii)
 
 		pen_put(p, STYLE(INK_FOCUS), i ? "," : " ");
 		if (is_ascii)
-			pen_printf(p, STYLE(INK_FOCUS), "<%s#%" PRId64, n->is_any ? "*" : "+", n->id);
+			pen_printf(
+				p, STYLE(INK_FOCUS), "<%s#%" PRId64, n->is_any ? "*" : "+", n->id);
 		else
 			pen_printf(p, STYLE(INK_FOCUS), "\xe2\x86\x90%s#%" PRId64,
 				n->is_any ? "\xe2\x97\x87" : "\xe2\x9c\x93", n->id);
@@ -217,8 +218,8 @@ static int job_width(const struct frame *f, const struct snap_job *j, size_t pos
 }
 
 /* As many cards as fit, and how many are left. */
-static void put_waiting(const struct queue_model *m, struct frame *f, struct pen *p, const size_t *v,
-	size_t n, int action, int64_t arg)
+static void put_waiting(const struct queue_model *m, struct frame *f, struct pen *p,
+	const size_t *v, size_t n, int action, int64_t arg)
 {
 	size_t i;
 	int x;
@@ -273,8 +274,7 @@ static void put_running(const struct queue_model *m, struct frame *f, struct pen
 	pen_put(p, STYLE(INK_DIM), " ");
 	x = p->x;
 	pen_printf(p, STYLE(INK_FOCUS), "+%zu", others);
-	hit_from(f, p, x, QDO_SELECT_NODE,
-		QUEUE_PLACE(n - m->snap.nodes, c - n->cards));
+	hit_from(f, p, x, QDO_SELECT_NODE, QUEUE_PLACE(n - m->snap.nodes, c - n->cards));
 }
 
 static void put_lane(const struct queue_model *m, struct frame *f, struct pen *p,
@@ -310,15 +310,17 @@ static void draw_card(const struct queue_model *m, struct frame *f, struct pen *
 	const struct snap_node *n, const struct snap_card *c, int64_t wall_ms)
 {
 	CLEANUP(buf_done) struct buf b = {0};
+	bool is_live = queue_activity(n, c) != ACT_UNKNOWN;
 
 	put_card_head(p, n, c);
-	if (c->util_pct >= 0)
+	/* Of a node that doesn't answer there's no live figure, and its room is what it was. */
+	if (c->util_pct >= 0 && is_live)
 		pen_printf(p, STYLE(INK_PLAIN), " %3" PRId64 "%%", c->util_pct);
 	else
 		pen_put(p, STYLE(INK_DIM), "   -%");
 	queue_put_mib(&b, c->free_mib);
-	pen_printf(p, STYLE(c->free_mib < 0 ? INK_DIM : free_ink(c->free_mib)), " %6s free",
-		b.len ? buf_str(&b) : "-");
+	pen_printf(p, STYLE(c->free_mib < 0 || !is_live ? INK_DIM : free_ink(c->free_mib)),
+		" %6s free", b.len ? buf_str(&b) : "-");
 	if (!c->is_in_service)
 		pen_put(p, STYLE(INK_BAD), "  out of service");
 	put_running(m, f, p, n, c, wall_ms);
@@ -426,8 +428,8 @@ static void draw_proc(struct pen *p, const struct snap_card *c, const struct sna
 
 /* ---- the pane ---- */
 
-static void draw_row(const struct queue_model *m, struct frame *f, struct rect at, struct row r,
-	int64_t wall_ms)
+static void draw_row(
+	const struct queue_model *m, struct frame *f, struct rect at, struct row r, int64_t wall_ms)
 {
 	struct pen p = pen_at(&f->grid, at.x, at.y, at.w);
 	const struct snap_node *n = r.kind <= ROW_PROC ? &m->snap.nodes[r.node] : NULL;
@@ -456,37 +458,61 @@ static void draw_row(const struct queue_model *m, struct frame *f, struct rect a
 	}
 }
 
-static int selected_row(const struct queue_model *m, const struct rows *l)
+/* The row in the list that's selected; -1: none of these. */
+static int selected_row(const struct queue_model *m, const struct row *v, size_t n)
 {
-	for (size_t i = 0; i < l->n; i++)
-		if (l->v[i].node == m->node && l->v[i].card == m->card &&
-			l->v[i].kind != ROW_PROC)
+	for (size_t i = 0; i < n; i++)
+		if (v[i].node == m->node && v[i].card == m->card && v[i].kind != ROW_PROC)
 			return (int)i;
-	return 0;
+	return -1;
+}
+
+/* Where not all rows fit, what waits for any GPU (and the dependencies, where there's room) stays at the end. */
+static size_t pinned(const struct rows *l, int room)
+{
+	size_t n = 0;
+
+	if (l->n <= (size_t)room || room < PIN_ROOM)
+		return 0;
+	while (n < l->n && l->v[l->n - n - 1].kind >= ROW_POOL)
+		n++;
+	return n;
+}
+
+static void draw_rows(struct queue_model *m, struct frame *f, struct rect in, const struct row *v,
+	size_t n, int first, int64_t wall_ms)
+{
+	int selected = m->focus == QFOCUS_NODES ? selected_row(m, v, n) : -1;
+
+	for (int i = 0; i < in.h && (size_t)(first + i) < n; i++) {
+		struct rect at = rect_of(in.x, in.y + i, in.w, 1);
+
+		draw_row(m, f, at, v[first + i], wall_ms);
+		if (first + i == selected)
+			grid_paper(&f->grid, at.x, at.y, at.w, PAPER_SELECTED, 0);
+	}
 }
 
 void queue_resources(struct queue_model *m, struct frame *f, struct rect r, int64_t wall_ms)
 {
 	struct rows l = {0};
-	struct rect in;
+	struct rect in, last;
+	size_t n_pinned;
 	int selected;
-	bool is_active = m->focus == QFOCUS_NODES;
 
 	list_rows(m, &l);
 	frame_hit(f, r, QDO_RESOURCES, 0);
-	in = pane_draw(f, r, m->is_capacity ? "Capacity" : "Task flow", is_active);
-	selected = selected_row(m, &l);
+	in = pane_draw(f, r, m->is_capacity ? "Capacity" : "Task flow", m->focus == QFOCUS_NODES);
+	n_pinned = pinned(&l, in.h);
+	last = rect_take_bottom(&in, (int)n_pinned);
+	selected = selected_row(m, l.v, l.n - n_pinned);
 	m->resource_page = in.h;
-	m->first_row = list_window(m->first_row, m->follows ? selected : m->first_row, (int)l.n, in.h);
+	m->first_row = list_window(m->first_row,
+		m->follows && selected >= 0 ? selected : m->first_row, (int)(l.n - n_pinned), in.h);
 	if (!m->snap.n_nodes && m->is_capacity && in.h)
 		grid_wrap(&f->grid, in, STYLE(INK_DIM),
 			"no servers: the configuration's list of servers is empty", 0);
-	for (int i = 0; i < in.h && (size_t)(m->first_row + i) < l.n; i++) {
-		struct rect at = rect_of(in.x, in.y + i, in.w, 1);
-
-		draw_row(m, f, at, l.v[m->first_row + i], wall_ms);
-		if (is_active && m->first_row + i == selected)
-			grid_paper(&f->grid, at.x, at.y, at.w, PAPER_SELECTED, 0);
-	}
+	draw_rows(m, f, in, l.v, l.n - n_pinned, m->first_row, wall_ms);
+	draw_rows(m, f, last, l.v + (l.n - n_pinned), n_pinned, 0, wall_ms);
 	free(l.v);
 }

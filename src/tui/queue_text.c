@@ -23,7 +23,8 @@ static void put(struct writer *w, struct style s, const char *text)
 
 	y = y > 0 ? y : 0;
 	rect_take_top(&r, y);
-	k = grid_wrap(&w->f->grid, y < w->r.h ? r : rect_of(w->r.x, w->r.y, w->r.w, 0), s, text, skip);
+	k = grid_wrap(
+		&w->f->grid, y < w->r.h ? r : rect_of(w->r.x, w->r.y, w->r.w, 0), s, text, skip);
 	w->n += k ? k : 1;
 }
 
@@ -58,15 +59,18 @@ static const char *text_of(const json_t *o, const char *key)
 	return json_string_value(json_object_get(o, key));
 }
 
-static void put_head(struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
+static void put_head(
+	struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	const json_t *job = json_object_get(m->shown, "job");
 	const char *who = text_of(job, "submitter");
 	int64_t pid = json_integer_value(json_object_get(job, "remote_pid"));
 
-	buf_printf(&b, "%s  %s", j->name[0] ? j->name : "(no name)", j->is_held ? "held" : snap_state_name(j->state));
-	buf_printf(&b, "  priority %" PRId64 "  %" PRId64 " GPU%s", j->priority, j->gpus, j->gpus == 1 ? "" : "s");
+	buf_printf(&b, "%s  %s", j->name[0] ? j->name : "(no name)",
+		j->is_held ? "held" : snap_state_name(j->state));
+	buf_printf(&b, "  priority %" PRId64 "  %" PRId64 " GPU%s", j->priority, j->gpus,
+		j->gpus == 1 ? "" : "s");
 	if (j->vram_mib >= 0) {
 		buf_puts(&b, ", ");
 		queue_put_mib(&b, j->vram_mib);
@@ -125,12 +129,14 @@ static void put_needs(struct writer *w, const json_t *needs)
 		if (name && *name)
 			buf_printf(&b, " %s", name);
 		buf_printf(&b, " %s%s", state ? state : "gone",
-			json_is_true(json_object_get(o, "any")) ? " (any end)" : " (must complete)");
+			json_is_true(json_object_get(o, "any")) ? " (any end)"
+								: " (must complete)");
 	}
 	labelled(w, INK_FOCUS, "after", buf_str(&b));
 }
 
-static void put_detail(struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
+static void put_detail(
+	struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
 {
 	const json_t *job = json_object_get(m->shown, "job"), *result;
 	bool is_there = m->shown && json_integer_value(json_object_get(m->shown, "id")) == j->id;
@@ -171,7 +177,8 @@ static void put_log(struct writer *w, const struct queue_model *m, const struct 
 		put_lines(w, STYLE(INK_PLAIN), m->log);
 }
 
-static void write_all(struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
+static void write_all(
+	struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
 {
 	if (!j)
 		put(w, STYLE(INK_DIM), "no job is selected");
@@ -193,8 +200,8 @@ static void put_title(const struct queue_model *m, const struct snap_job *j, str
 	if (most <= 0)
 		return;
 	if (!m->has_log)
-		buf_printf(b, ", lines %d-%d of %d", m->first_line + 1, m->first_line + m->text_page,
-			m->text_lines);
+		buf_printf(b, ", lines %d-%d of %d", m->first_line + 1,
+			m->first_line + m->text_page, m->text_lines);
 	else if (m->first_line)
 		buf_printf(b, ", %d lines above its end", m->first_line);
 	else

@@ -83,7 +83,8 @@ static void draw_title(const struct queue_model *m, struct frame *f, struct rect
 	x = p.x;
 	pen_put(&p, STYLE(INK_FOCUS), m->is_auto ? "auto" : "manual");
 	frame_hit(f, rect_of(x, r.y, p.x - x, 1), QDO_AUTO, 0);
-	pen_put(&p, STYLE(m->is_working ? INK_FOCUS : INK_DIM), m->is_working ? "  working" : "  idle");
+	pen_put(&p, STYLE(m->is_working ? INK_FOCUS : INK_DIM),
+		m->is_working ? "  working" : "  idle");
 	if (m->is_capacity && m->procs != QPROCS_SUMMARY)
 		pen_put(&p, STYLE(INK_DIM),
 			m->procs == QPROCS_ALL ? "  processes: all" : "  processes: off");
@@ -148,7 +149,11 @@ static size_t list_buttons(const struct queue_model *m, struct button *b)
 		(size_t)m->node < m->snap.n_nodes ? &m->snap.nodes[m->node] : NULL;
 	size_t k = 0;
 
-#define BUTTON(...) b[k++] = (struct button){__VA_ARGS__}
+#define BUTTON(...) \
+	b[k++] = (struct button) \
+	{ \
+		__VA_ARGS__ \
+	}
 	if (j) {
 		BUTTON("Enter", m->has_detail && !m->has_log ? "hide" : "detail", QDO_DETAIL);
 		BUTTON("L", m->has_log ? "log off" : "log", QDO_LOG);
@@ -216,8 +221,9 @@ static void draw_armed(const struct queue_model *m, struct frame *f, struct rect
 	const struct snap_job *j = snap_job(&m->snap, m->armed);
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 
-	pen_printf(&p, STYLE_STRONG(INK_BAD), "Cancel job %" PRId64 " %s? c again within 5 s; Esc keeps it.",
-		m->armed, j ? j->name : "");
+	pen_printf(&p, STYLE_STRONG(INK_BAD),
+		"Cancel job %" PRId64 " %s? c again within 5 s; Esc keeps it.", m->armed,
+		j ? j->name : "");
 	frame_hit(f, r, QDO_CANCEL, 0);
 }
 
@@ -238,7 +244,8 @@ static void draw_help(struct queue_model *m, struct frame *f)
 
 	lines[n++] = (struct help_line){NULL, "Keys"};
 	for (size_t i = 0; i < queue_screen_keys_n && n < 50; i++)
-		lines[n++] = (struct help_line){queue_screen_keys[i].shown, queue_screen_keys[i].text};
+		lines[n++] =
+			(struct help_line){queue_screen_keys[i].shown, queue_screen_keys[i].text};
 	lines[n++] = (struct help_line){NULL, "Mouse"};
 	lines[n++] = (struct help_line){"server, GPU", "only its jobs; [all jobs] shows all again"};
 	lines[n++] = (struct help_line){"a job's card", "its details; again hides them"};
@@ -257,7 +264,8 @@ static void draw_help(struct queue_model *m, struct frame *f)
 /* ---- all of it ---- */
 
 /* How many lines each pane gets of `rows`: jobs last, for they have the rest. */
-static void share(const struct queue_model *m, int rows, int screen, int *ret_resources, int *ret_text)
+static void share(
+	const struct queue_model *m, int rows, int screen, int *ret_resources, int *ret_text)
 {
 	int most = m->is_capacity && m->procs == QPROCS_ALL ? screen / 2 : screen / 3;
 	int res = queue_resources_height(m) + 2, text = 0;
@@ -309,7 +317,8 @@ void queue_draw(struct queue_model *m, struct frame *f, int cols, int rows, int6
 	draw_counts(m, f, rect_take_top(&r, 1));
 	draw_alerts(m, f, rect_take_top(&r, alert_rows(m, rows)));
 	n = list_buttons(m, b);
-	draw_buttons(f, rect_take_bottom(&r, rows < 30 && cols < 100 ? 2 : button_rows(b, n, r.w)), b, n);
+	draw_buttons(f, rect_take_bottom(&r, rows < 30 && cols < 100 ? 2 : button_rows(b, n, r.w)),
+		b, n);
 	if (m->armed)
 		draw_armed(m, f, rect_take_bottom(&r, 1));
 	if (m->error[0] || m->notice[0])
