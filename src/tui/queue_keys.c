@@ -1,13 +1,10 @@
 /* What keys and clicks do to the queue screen's model (queue_keys.h). */
-#include "tui/queue_keys.h"
+#include "tui/queue_act.h"
 
 #include "base/cleanup.h"
-#include "tui/pane.h"
 #include "tui/theme.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WHEEL = 3, FOREVER = 1 << 20 };
@@ -57,218 +54,6 @@ const struct queue_key queue_screen_keys[] = {
 };
 const size_t queue_screen_keys_n = ARRAY_LEN(queue_screen_keys);
 
-/* ---- selection ---- */
-
-static void text_changed(struct queue_model *m)
-{
-	m->first_line = 0;
-	if (m->has_log && m->job)
-		queue_model_want(m, WISH_LOG, m->job, 0);
-	else if (m->has_detail && m->job)
-		queue_model_want(m, WISH_SHOW, m->job, 0);
-}
-
-static void select_job(struct queue_model *m, int64_t id)
-{
-	if (m->job != id)
-		m->armed = 0;
-	m->was_moved = true;
-	if (m->job == id)
-		return;
-	m->job = id;
-	text_changed(m);
-}
-
-static void move_job(struct queue_model *m, int by)
-{
-	size_t n;
-	CLEANUP_FREE size_t *v = queue_model_jobs(m, m->snap.now_ms, &n);
-	int at = -1;
-
-	for (size_t i = 0; i < n; i++)
-		if (m->snap.jobs[v[i]].id == m->job)
-			at = (int)i;
-	/* One that isn't shown any more: from the top. */
-	if (n)
-		select_job(m, m->snap.jobs[v[at < 0 ? 0 : list_move(at, by, (int)n)]].id);
-}
-
-static void select_node(struct queue_model *m, int node, int card)
-{
-	m->node = node;
-	m->card = card;
-	m->focus = QFOCUS_NODES;
-	m->follows = true;
-}
-
-static void move(struct queue_model *m, int by)
-{
-	if (m->focus == QFOCUS_JOBS)
-		move_job(m, by);
-	else
-		select_node(m, list_move(m->node, by, (int)m->snap.n_nodes + 1), -1);
-}
-
-static void move_card(struct queue_model *m, int by)
-{
-	int n = (size_t)m->node < m->snap.n_nodes ? (int)m->snap.nodes[m->node].n_cards : 0;
-
-	select_node(m, m->node, list_move(m->card + 1, by, n + 1) - 1);
-}
-
-static void page(struct queue_model *m, int by)
-{
-	if (m->focus == QFOCUS_JOBS) {
-		move_job(m, by * (m->job_page > 1 ? m->job_page : 10));
-		return;
-	}
-	m->first_row += by * (m->resource_page > 1 ? m->resource_page - 1 : 1);
-	if (m->first_row < 0)
-		m->first_row = 0;
-	m->follows = false;
-}
-
-/* ---- scope ---- */
-
-static void after_scope(struct queue_model *m)
-{
-	size_t n;
-	CLEANUP_FREE size_t *v = queue_model_jobs(m, m->snap.now_ms, &n);
-
-	m->first_job = 0;
-	for (size_t i = 0; i < n; i++)
-		if (m->snap.jobs[v[i]].id == m->job)
-			return;
-	if (n) {
-		m->job = m->snap.jobs[v[0]].id;
-		text_changed(m);
-	}
-}
-
-static void scope_to(struct queue_model *m, enum queue_scope scope)
-{
-	const struct snap_node *n =
-		(size_t)m->node < m->snap.n_nodes ? &m->snap.nodes[m->node] : NULL;
-
-	if (!n && scope != SCOPE_NONE)
-		scope = SCOPE_POOL;
-	m->scope = scope;
-	m->scope_node[0] = m->scope_card[0] = '\0';
-	if (n && scope != SCOPE_NONE && scope != SCOPE_POOL) {
-		snprintf(m->scope_node, sizeof(m->scope_node), "%s", n->name);
-		if (m->card >= 0 && (size_t)m->card < n->n_cards)
-			snprintf(m->scope_card, sizeof(m->scope_card), "%s",
-				n->cards[m->card].label);
-	}
-	after_scope(m);
-}
-
-/* A pool's complete list: in its order, whatever was filtered. */
-static void open_waiting(struct queue_model *m, enum queue_scope scope)
-{
-	m->sort = QSORT_QUEUE;
-	m->is_reversed = false;
-	if (m->filter != QFILTER_ALL && m->filter != QFILTER_PENDING)
-		m->filter = QFILTER_ACTIVE;
-	scope_to(m, scope);
-}
-
-static void click_place(struct queue_model *m, int64_t arg, bool is_lane)
-{
-	int node = (int)(arg >> 32), card = (int)(arg & 0xffffffff) - 1;
-
-	if ((size_t)node >= m->snap.n_nodes)
-		return;
-	select_node(m, node, card);
-	if (is_lane)
-		open_waiting(m, SCOPE_LANE);
-	else
-		scope_to(m, card < 0 ? SCOPE_NODE : SCOPE_CARD);
-}
-
-static void clear(struct queue_model *m)
-{
-	scope_to(m, SCOPE_NONE);
-}
-
-/* ---- what's done to jobs ---- */
-
-static const struct snap_job *job_or_notice(struct queue_model *m, int64_t now_ms)
-{
-	const struct snap_job *j = queue_model_selected(m);
-
-	if (!j)
-		queue_model_notice(m, true, now_ms, "no job is selected");
-	return j;
-}
-
-static void cancel(struct queue_model *m, int64_t now_ms)
-{
-	const struct snap_job *j = job_or_notice(m, now_ms);
-
-	if (!j)
-		return;
-	if (j->state > SNAP_RUNNING) {
-		queue_model_notice(m, true, now_ms, "job %" PRId64 " has ended already: %s", j->id,
-			snap_state_name(j->state));
-		return;
-	}
-	if (m->armed == j->id) {
-		m->armed = 0;
-		queue_model_want(m, WISH_CANCEL, j->id, 0);
-		return;
-	}
-	m->armed = j->id;
-	m->armed_ms = now_ms;
-}
-
-static void requeue(struct queue_model *m, int64_t now_ms)
-{
-	const struct snap_job *j = job_or_notice(m, now_ms);
-
-	if (!j)
-		return;
-	if (j->state <= SNAP_RUNNING)
-		queue_model_notice(m, true, now_ms,
-			"job %" PRId64 " is %s: only one that has ended can wait anew", j->id,
-			snap_state_name(j->state));
-	else
-		queue_model_want(m, WISH_REQUEUE, j->id, 0);
-}
-
-static void change_waiting(struct queue_model *m, enum queue_wish what, int64_t by, int64_t now_ms)
-{
-	const struct snap_job *j = job_or_notice(m, now_ms);
-
-	if (!j)
-		return;
-	if (j->state != SNAP_PENDING) {
-		queue_model_notice(m, true, now_ms,
-			"job %" PRId64 " is %s: order and priority are of those that wait", j->id,
-			snap_state_name(j->state));
-		return;
-	}
-	if (what == WISH_MOVE) {
-		m->sort = QSORT_QUEUE;
-		m->is_reversed = false;
-	}
-	queue_model_want(m, what, j->id, by);
-}
-
-static void drain(struct queue_model *m, int64_t now_ms)
-{
-	const struct snap_node *n =
-		(size_t)m->node < m->snap.n_nodes ? &m->snap.nodes[m->node] : NULL;
-
-	if (!n) {
-		queue_model_notice(m, true, now_ms, "no server is selected: Tab goes to them");
-		return;
-	}
-	queue_model_want(m, n->is_drained ? WISH_RESUME : WISH_DRAIN, 0, 0);
-	if (m->n_wants)
-		snprintf(m->wants[m->n_wants - 1].node, sizeof(m->wants[0].node), "%s", n->name);
-}
-
 /* ---- panes ---- */
 
 static void toggle_detail(struct queue_model *m)
@@ -279,15 +64,15 @@ static void toggle_detail(struct queue_model *m)
 	} else {
 		m->has_detail = !m->has_detail;
 	}
-	text_changed(m);
+	queue_act_text_changed(m);
 }
 
 static void toggle_log(struct queue_model *m, int64_t now_ms)
 {
-	if (!m->has_log && !job_or_notice(m, now_ms))
+	if (!m->has_log && !queue_act_job_or_notice(m, now_ms))
 		return;
 	m->has_log = !m->has_log;
-	text_changed(m);
+	queue_act_text_changed(m);
 }
 
 static void enter(struct queue_model *m)
@@ -295,7 +80,7 @@ static void enter(struct queue_model *m)
 	if (m->focus == QFOCUS_JOBS)
 		toggle_detail(m);
 	else
-		scope_to(m, m->card < 0 ? SCOPE_NODE : SCOPE_CARD);
+		queue_act_scope_to(m, m->card < 0 ? SCOPE_NODE : SCOPE_CARD);
 }
 
 /* A task's card: opens that job, again hides it. */
@@ -308,7 +93,7 @@ static void open_card(struct queue_model *m, int64_t id)
 	m->has_log = false;
 	m->has_detail = true;
 	m->job = 0;
-	select_job(m, id);
+	queue_act_select_job(m, id);
 }
 
 static void click_job(struct queue_model *m, int64_t id)
@@ -317,7 +102,7 @@ static void click_job(struct queue_model *m, int64_t id)
 	if (m->job == id && m->was_moved)
 		toggle_detail(m);
 	else
-		select_job(m, id);
+		queue_act_select_job(m, id);
 }
 
 static void click_alert(struct queue_model *m, int64_t i)
@@ -331,8 +116,8 @@ static void click_alert(struct queue_model *m, int64_t i)
 	id = a->job;
 	for (size_t k = 0; !id && k < m->snap.n_nodes; k++)
 		if (!strcmp(m->snap.nodes[k].name, a->node)) {
-			select_node(m, (int)k, -1);
-			scope_to(m, SCOPE_NODE);
+			queue_act_select_node(m, (int)k, -1);
+			queue_act_scope_to(m, SCOPE_NODE);
 			return;
 		}
 	if (!id)
@@ -342,7 +127,7 @@ static void click_alert(struct queue_model *m, int64_t i)
 	m->focus = QFOCUS_JOBS;
 	m->has_log = true;
 	m->job = 0;
-	select_job(m, id);
+	queue_act_select_job(m, id);
 }
 
 static void scroll_text(struct queue_model *m, int by)
@@ -370,7 +155,7 @@ static void filter_by(struct queue_model *m, int filter)
 {
 	m->filter = filter;
 	m->first_job = 0;
-	after_scope(m);
+	queue_act_after_scope(m);
 }
 
 static void theme(struct queue_model *m)
@@ -426,14 +211,14 @@ static void do_more(struct queue_model *m, int action, int64_t arg, int64_t now_
 {
 	switch (action) {
 	case QDO_SELECT_NODE:
-		click_place(m, arg, false);
+		queue_act_click_place(m, arg, false);
 		break;
 	case QDO_LANE:
-		click_place(m, arg, true);
+		queue_act_click_place(m, arg, true);
 		break;
 	case QDO_POOL:
-		select_node(m, (int)m->snap.n_nodes, -1);
-		open_waiting(m, SCOPE_POOL);
+		queue_act_select_node(m, (int)m->snap.n_nodes, -1);
+		queue_act_open_waiting(m, SCOPE_POOL);
 		break;
 	case QDO_SELECT_JOB:
 		click_job(m, arg);
@@ -481,15 +266,15 @@ void queue_model_do(struct queue_model *m, int action, int64_t arg, int64_t now_
 	switch (action) {
 	case QDO_DOWN:
 	case QDO_UP:
-		move(m, action == QDO_DOWN ? 1 : -1);
+		queue_act_move(m, action == QDO_DOWN ? 1 : -1);
 		break;
 	case QDO_LEFT:
 	case QDO_RIGHT:
-		move_card(m, action == QDO_RIGHT ? 1 : -1);
+		queue_act_move_card(m, action == QDO_RIGHT ? 1 : -1);
 		break;
 	case QDO_PAGE_DOWN:
 	case QDO_PAGE_UP:
-		page(m, action == QDO_PAGE_DOWN ? 1 : -1);
+		queue_act_page(m, action == QDO_PAGE_DOWN ? 1 : -1);
 		break;
 	case QDO_SWITCH:
 		m->focus = m->focus == QFOCUS_JOBS ? QFOCUS_NODES : QFOCUS_JOBS;
@@ -507,18 +292,18 @@ void queue_model_do(struct queue_model *m, int action, int64_t arg, int64_t now_
 		toggle_log(m, now_ms);
 		break;
 	case QDO_CANCEL:
-		cancel(m, now_ms);
+		queue_act_cancel(m, now_ms);
 		break;
 	case QDO_REQUEUE:
-		requeue(m, now_ms);
+		queue_act_requeue(m, now_ms);
 		break;
 	case QDO_RAISE:
 	case QDO_LOWER:
-		change_waiting(m, WISH_PRIORITY, action == QDO_RAISE ? 1 : -1, now_ms);
+		queue_act_change_waiting(m, WISH_PRIORITY, action == QDO_RAISE ? 1 : -1, now_ms);
 		break;
 	case QDO_MOVE_UP:
 	case QDO_MOVE_DOWN:
-		change_waiting(m, WISH_MOVE, action == QDO_MOVE_UP ? 1 : -1, now_ms);
+		queue_act_change_waiting(m, WISH_MOVE, action == QDO_MOVE_UP ? 1 : -1, now_ms);
 		break;
 	case QDO_SORT:
 		m->sort = m->sort % (QSORT_N - 1) + 1;
@@ -537,7 +322,7 @@ void queue_model_do(struct queue_model *m, int action, int64_t arg, int64_t now_
 		filter_by(m, m->filter >= QFILTER_FINISHED ? QFILTER_ACTIVE : m->filter + 1);
 		break;
 	case QDO_CLEAR:
-		clear(m);
+		queue_act_clear(m);
 		break;
 	case QDO_VIEW:
 		m->is_capacity = !m->is_capacity;
@@ -548,14 +333,14 @@ void queue_model_do(struct queue_model *m, int action, int64_t arg, int64_t now_
 		procs(m);
 		break;
 	case QDO_DRAIN:
-		drain(m, now_ms);
+		queue_act_drain(m, now_ms);
 		break;
 	case QDO_ACK:
 		queue_model_want(m, WISH_ACK, 0, 0);
 		break;
 	case QDO_FIRST:
 	case QDO_LAST:
-		move_job(m, action == QDO_FIRST ? -FOREVER : FOREVER);
+		queue_act_move_job(m, action == QDO_FIRST ? -FOREVER : FOREVER);
 		break;
 	case QDO_THEME:
 		theme(m);
@@ -589,7 +374,7 @@ static void wheel(struct queue_model *m, int action, int by, int64_t now_ms)
 		m->follows = false;
 		break;
 	case QDO_JOBS:
-		move_job(m, by);
+		queue_act_move_job(m, by);
 		break;
 	}
 	(void)now_ms;
