@@ -213,7 +213,7 @@ void queue_jobs(struct queue_model *m, struct frame *f, struct rect r, int64_t w
 	m->first_job = list_window(m->first_job, at < 0 ? m->first_job : at, (int)n, in.h);
 	if (!n)
 		say_none(m, f, in);
-	for (int i = 0; i < in.h && (size_t)(m->first_job + i) < n; i++) {
+	for (int i = 0; i < in.h && m->first_job + i < (int)n; i++) {
 		const struct snap_job *j = &m->snap.jobs[v[m->first_job + i]];
 
 		draw_row(f, &c, what, n_cols, in.y + i, j, wall_ms);

@@ -428,34 +428,35 @@ static void draw_proc(struct pen *p, const struct snap_card *c, const struct sna
 
 /* ---- the pane ---- */
 
+/* Of a server, its GPUs and what runs on them. */
+static void draw_place(
+	const struct queue_model *m, struct frame *f, struct rect at, struct row r, int64_t wall_ms)
+{
+	struct pen p = pen_at(&f->grid, at.x, at.y, at.w);
+	const struct snap_node *n = &m->snap.nodes[r.node];
+
+	frame_hit(f, at, QDO_SELECT_NODE, QUEUE_PLACE(r.node, r.card));
+	if (r.kind == ROW_NODE)
+		draw_node(m, &p, n);
+	else if (r.kind == ROW_PROC)
+		draw_proc(&p, &n->cards[r.card], &n->cards[r.card].procs[r.proc]);
+	else if (m->is_capacity)
+		draw_capacity(m, &p, n, &n->cards[r.card]);
+	else
+		draw_card(m, f, &p, n, &n->cards[r.card], wall_ms);
+}
+
 static void draw_row(
 	const struct queue_model *m, struct frame *f, struct rect at, struct row r, int64_t wall_ms)
 {
 	struct pen p = pen_at(&f->grid, at.x, at.y, at.w);
-	const struct snap_node *n = r.kind <= ROW_PROC ? &m->snap.nodes[r.node] : NULL;
 
-	if (n)
-		frame_hit(f, at, QDO_SELECT_NODE, QUEUE_PLACE(r.node, r.card));
-	switch (r.kind) {
-	case ROW_NODE:
-		draw_node(m, &p, n);
-		break;
-	case ROW_CARD:
-		if (m->is_capacity)
-			draw_capacity(m, &p, n, &n->cards[r.card]);
-		else
-			draw_card(m, f, &p, n, &n->cards[r.card], wall_ms);
-		break;
-	case ROW_PROC:
-		draw_proc(&p, &n->cards[r.card], &n->cards[r.card].procs[r.proc]);
-		break;
-	case ROW_POOL:
+	if (r.kind == ROW_POOL)
 		draw_pool(m, f, &p);
-		break;
-	case ROW_DEPS:
+	else if (r.kind == ROW_DEPS)
 		draw_deps(m, f, &p);
-		break;
-	}
+	else
+		draw_place(m, f, at, r, wall_ms);
 }
 
 /* The row in the list that's selected; -1: none of these. */
@@ -484,7 +485,7 @@ static void draw_rows(struct queue_model *m, struct frame *f, struct rect in, co
 {
 	int selected = m->focus == QFOCUS_NODES ? selected_row(m, v, n) : -1;
 
-	for (int i = 0; i < in.h && (size_t)(first + i) < n; i++) {
+	for (int i = 0; v && i < in.h && first + i < (int)n; i++) {
 		struct rect at = rect_of(in.x, in.y + i, in.w, 1);
 
 		draw_row(m, f, at, v[first + i], wall_ms);

@@ -91,26 +91,33 @@ static void put_head(
 	put(w, STYLE_STRONG(INK_PLAIN), buf_str(&b));
 }
 
+/* Its place among those that wait there: 0, when it isn't one of them. */
+static size_t place_in_lane(const struct queue_model *m, const struct snap_job *j, size_t *ret_n)
+{
+	const char *colon = strrchr(j->lane, ':');
+	char node[sizeof(j->lane)];
+	size_t at = 0;
+	size_t *v;
+
+	if (!colon)
+		return 0;
+	snprintf(node, sizeof(node), "%.*s", (int)(colon - j->lane), j->lane);
+	v = queue_model_waiting(m, node, colon + 1, ret_n);
+	for (size_t i = 0; i < *ret_n; i++)
+		if (m->snap.jobs[v[i]].id == j->id)
+			at = i + 1;
+	free(v);
+	return at;
+}
+
 static void put_lane(struct writer *w, const struct queue_model *m, const struct snap_job *j)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	const char *colon = strrchr(j->lane, ':');
-	size_t n, at = 0;
+	size_t n = 0, at = j->state == SNAP_PENDING ? place_in_lane(m, j, &n) : 0;
 
-	if (!colon || j->state != SNAP_PENDING)
-		return;
-	{
-		CLEANUP_FREE char *node = strndup(j->lane, (size_t)(colon - j->lane));
-		CLEANUP_FREE size_t *v = node ? queue_model_waiting(m, node, colon + 1, &n) : NULL;
-
-		for (size_t i = 0; v && i < n; i++)
-			if (m->snap.jobs[v[i]].id == j->id)
-				at = i + 1;
-		if (at)
-			buf_printf(&b, "%s, place %zu of %zu", j->lane, at, n);
-		else
-			buf_puts(&b, j->lane);
-	}
+	buf_puts(&b, j->lane);
+	if (at)
+		buf_printf(&b, ", place %zu of %zu", at, n);
 	labelled(w, INK_PLAIN, "lane", buf_str(&b));
 }
 
