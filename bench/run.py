@@ -293,8 +293,8 @@ def queue(top, build, program):
     told("queue: job submit --no-tick: times the bare program", *median_of([r[2] / r[3] for r in done], ""))
     for n in (10_000, 100_000):
         page, status = queue_cost.reading_ms(top, program, n)
-        at_most(f"queue: job ls -n 50, {n:,} jobs, wall of the command", page, 15, " ms")
-        at_most(f"queue: queue status --no-tick --json, {n:,} jobs, wall", status, 100, " ms")
+        at_most(f"queue: job ls -n 50, {n:,} jobs: CPU of the command", page, 15, " ms")
+        at_most(f"queue: queue status --no-tick --json, {n:,} jobs: CPU", status, 100, " ms")
     told("queue: a pass over 64 nodes, none waits: CPU besides ssh's", *median_of(queue_cost.pass_cpu_ms(top, build, program, 0), " ms"))
     each = queue_cost.pass_cpu_ms(top, build, program, 10_000)
     at_most("queue: a pass over 64 nodes, 10,000 wait: CPU besides ssh's", statistics.median(each), 50, " ms", spread(each))

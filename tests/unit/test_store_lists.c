@@ -49,6 +49,23 @@ static void test_pages_and_filters(void **state)
 		assert_true(l.v[i - 1].priority > l.v[i].priority ||
 			    (l.v[i - 1].priority == l.v[i].priority && l.v[i - 1].id < l.v[i].id));
 	store_jobs_done(&l);
+	/* For the plan: none in flight, nothing that only a start asks for. */
+	begin(b);
+	bind_job(b->s, 3);
+	commit(b);
+	q = (struct store_question){.order = STORE_BY_TURN, .to_place = true, .no_needs = true};
+	OK(store_jobs(b->s, &q, &l, &why));
+	assert_int_equal(l.n, 9);
+	for (size_t i = 0; i < l.n; i++) {
+		assert_int_not_equal(l.v[i].id, 3);
+		assert_null(l.v[i].tags);
+		assert_null(l.v[i].bind.node);
+		assert_int_equal(l.v[i].grace_ms, -1);
+		assert_string_equal(l.v[i].command, "sleep 100");
+		assert_string_equal(l.v[i].shape, "sleep <n>");
+		assert_true((l.v[i].id == 8) == (l.v[i].node_constraint != NULL));
+	}
+	store_jobs_done(&l);
 	q = (struct store_question){.tag = "odd"};
 	OK(store_jobs(b->s, &q, &l, &why));
 	assert_int_equal(l.n, 5);
