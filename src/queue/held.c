@@ -191,8 +191,6 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 	int r;
 
 	(void)fd, (void)what;
-	if (!c->has_lease || c->p.stage == PASS_ASKS)
-		pool_ask_the_stale(&c->pool);
 	if (!c->has_lease || !c->p.nodes)
 		return;
 	fault_point("daemon.before-news");

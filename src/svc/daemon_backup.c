@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -57,6 +58,13 @@ static void on_ended(void *arg, int status)
 	daemon_want(d, 0);
 }
 
+static void fail(struct daemon *d, const char *why)
+{
+	free(d->backup.error);
+	d->backup.error = xstrdup(why);
+	daemon_complain(d, &d->backup.last_error, "a backup failed", why);
+}
+
 void backup_turn(struct daemon *d)
 {
 	const struct backup_settings *s = &d->config.now->settings.backup;
@@ -71,6 +79,11 @@ void backup_turn(struct daemon *d)
 	b->not_before_ms = clock_boot_ms() + BACKUP_LEASE_MS;
 	keep = xasprintf("%" PRId64, s->keep);
 	directory = backup_directory(s, d->o->home);
+	/* One that isn't there would be taken for the file's own name. */
+	if (fd_mkdirs(directory, &e) < 0) {
+		fail(d, e.text);
+		return;
+	}
 	env = xasprintf("GPUSTOW_HOME=%s", d->o->home);
 	{
 		const char *const argv[] = {"/proc/self/exe", "queue", "backup", directory,
@@ -80,9 +93,7 @@ void backup_turn(struct daemon *d)
 		struct child_spec spec = {.argv = argv, .env = envs};
 
 		if (child_new(d->base, &spec, on_ended, d, &b->child, &e) < 0) {
-			free(b->error);
-			b->error = xstrdup(e.text);
-			daemon_complain(d, &b->last_error, "a backup failed", b->error);
+			fail(d, e.text);
 			return;
 		}
 	}

@@ -60,11 +60,11 @@ def queue(world):
     return Queue(world)
 
 
-def second_machine(world):
-    """Another agent of this machine, reached as if by ssh: its own root, so it's another node."""
+def second_machine(world, root="agent2"):
+    """Another agent of this machine, reached as if by ssh: with its own root it's another node."""
     ssh = world.dir / "bin" / "ssh"
     ssh.write_text('#!/bin/sh\nfor last; do case "$last" in -O) exit 255;; -G) exec /usr/bin/ssh "$@";; esac; done\n'
-                   f'GPUSTOW_AGENT_ROOT={world.dir}/agent2 exec sh -c "$last" 2>>{world.dir}/ssh.err\n')
+                   f'GPUSTOW_AGENT_ROOT={world.dir}/{root} exec sh -c "$last" 2>>{world.dir}/ssh.err\n')
     ssh.chmod(0o755)
     config = world.dir / "home" / ".gpustow" / "config.yml"
     config.write_text(config.read_text() + "  include_local: true\nservers:\n  - nickname: far\n    hostname: far.example\n")
@@ -218,8 +218,9 @@ def test_w40_half_edited_configuration_keeps_the_last_good_one(world, queue):
     # A command reads the file itself, and refuses; the daemon goes on.
     assert "config.yml" in world.ask("queue", "tick", code=1).err
     hear = d.talk("tick")
-    assert [x["id"] for x in hear()["tick"]["dispatched"]] == [job]
+    assert hear()["tick"]["ran"]
     hear.close()
+    until(lambda: queue.job(job)["state"] == "completed", why=lambda: json.dumps(d.state()))
     assert d.s.err.count("the configuration is left as it was") == 1
     config.write_text(good + "  headroom_mb: 1024\n")
     until(lambda: d.state()["config_error"] is None)
@@ -228,6 +229,44 @@ def test_w40_half_edited_configuration_keeps_the_last_good_one(world, queue):
     assert queue.tick()["dispatched"] == []
     config.write_text(good)
     until(lambda: queue.job(job)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+    d.end()
+
+
+def test_one_machine_under_two_names_is_refused_and_left_in_peace(world, queue):
+    second_machine(world, "agent")
+    d = Daemon(queue, "--interval", "2")
+    until(lambda: {n: r["state"] for n, r in queue.nodes().items()} == {"local": "refused", "far": "refused"},
+          why=lambda: json.dumps([d.state(), queue.nodes()], default=str))
+    job = queue.submit("true")
+    queue.tick()
+    before = d.passes()
+    time.sleep(4.2)
+    # Two links that push each other out would have a pass with each push.
+    assert d.passes() - before <= 6, d.state()
+    assert queue.job(job)["state"] == "pending"
+    assert {x["state"] for x in d.state()["links"]} == {"twin"}
+    d.end()
+
+
+def test_node_that_leaves_the_configuration_and_comes_back(world, queue):
+    config = queue.home / "config.yml"
+    alone = config.read_text()
+    second_machine(world)
+    both = config.read_text()
+    d = Daemon(queue, "--interval", "600")
+    until(lambda: {x["name"]: x["state"] for x in d.state()["links"]} == {"local": "up", "far": "up"}, why=lambda: json.dumps(d.state()))
+    job = queue.submit(note("ran", wait_for("go")), node="far")
+    queue.tick()
+    until(lambda: queue.job(job)["state"] == "running")
+    config.write_text(alone)
+    # What runs there is watched to its end, and then nobody has to do with it any more.
+    until(lambda: d.passes() and world.ask_json("queue", "status", "--no-tick", "--json"))
+    (world.dir / "go").touch()
+    until(lambda: queue.job(job)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+    until(lambda: queue.tick() and [x["name"] for x in d.state()["links"]] == ["local"], why=lambda: json.dumps(d.state()))
+    config.write_text(both)
+    until(lambda: {x["name"]: x["state"] for x in d.state()["links"]} == {"local": "up", "far": "up"}, why=lambda: json.dumps(d.state()))
+    assert world.judge() == ["ran"]
     d.end()
 
 
