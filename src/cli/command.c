@@ -29,9 +29,10 @@ extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
 	cmd_complete, cmd_fleet, cmd_node_file;
-extern const struct command cmd_queue, cmd_queue_tui, cmd_queue_status, cmd_queue_nodes, cmd_queue_cards,
-	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
-	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import;
+extern const struct command cmd_queue, cmd_queue_tui, cmd_queue_status, cmd_queue_nodes,
+	cmd_queue_cards, cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick,
+	cmd_queue_drain, cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card,
+	cmd_queue_import;
 extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,

@@ -184,8 +184,8 @@ struct backup_facts {
 	int64_t now_ms; /* its last_backup_at; 0: as it was */
 	const char *machine_key; /* whose it is; NULL: as it was */
 };
-int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
-	struct err *e);
+int backup_copy(
+	struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f, struct err *e);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);
