@@ -347,6 +347,14 @@ def test_a_reader_that_dies_is_said(bed):
     s.is_restored()
 
 
+def test_what_others_change_is_seen(bed):
+    s = bed.open()
+    new = bed.queue.submit("echo new", name="newcomer", after=[bed.runner], gpus=1, vram_mib=1000)
+    s.sees("Jobs 5 active", "newcomer")
+    bed.queue.hand("cancel", new)
+    s.sees("Jobs 4 active", gone=["newcomer"])
+
+
 # --- without a screen ---
 
 def test_without_a_terminal(world):
