@@ -24,6 +24,10 @@
  *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
+ *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c strikes
+ *                        agent.after-lane-claim             its claim is durable, the lane doesn't know, no shim; so too
+ *   agent/lane.c         agent.before-lane-stored       [e] a lane's new file isn't there yet; so too
+ *   agent/lanes_word.c   agent.after-lane-stored            it's durable, nobody goes by it, and it isn't answered; so too
  *   agent/attempts.c     agent.after-claim-before-fork      born and durable, no shim
  *   agent/server.c       agent.before-retire                acknowledged, about to be retired together
  *   agent/answer.c       agent.before-ended-report          an end is known, nobody told

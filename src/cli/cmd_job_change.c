@@ -152,7 +152,9 @@ static int look_again(struct queue *q, struct results *l, struct err *e)
 			return r;
 		l->v[i].did = j.state == JOB_STATE_CANCELLED;
 		l->v[i].is_wanted = !job_state_is_terminal(j.state);
-		if (!l->v[i].did && !l->v[i].is_wanted)
+		if (l->v[i].is_wanted && !queue_is_away(q, j.bind.node, &l->v[i].why))
+			l->v[i].why = NULL;
+		else if (!l->v[i].did && !l->v[i].is_wanted)
 			l->v[i].why = xasprintf("it ended first: %s", job_state_name(j.state));
 	}
 	return 0;
@@ -209,7 +211,9 @@ static void put_result(struct queue *q, enum what what, const struct result *r, 
 	json_t *holds;
 
 	buf_printf(out, "job %" PRId64 ": ", r->id);
-	if (r->is_wanted)
+	if (r->is_wanted && r->why)
+		buf_printf(out, "will be told to end when its node answers: %s", r->why);
+	else if (r->is_wanted)
 		buf_puts(out, "is told to end; `job wait` says when it has");
 	else if (r->did)
 		buf_puts(out, did[what]);

@@ -5,6 +5,8 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/cmd_once.h"
+#include "cli/cmd_queue_tui.h"
+#include "cli/global.h"
 #include "cli/job_table.h"
 #include "cli/queue_alerts.h"
 #include "cli/queue_json.h"
@@ -380,6 +382,18 @@ static int status_exec(const struct program *p, void *opts, int argc, char **arg
 	return q.json ? print_json(&q, &s, &view, e) : print_text(&q, &s, &view, e);
 }
 
+/* Alone on a terminal it's the screen; where its output goes elsewhere, or something particular is asked for, the text. */
+static int bare_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
+{
+	const struct status_options *o = opts;
+	bool is_plain = o->q.json || p->global->json || o->q.tick || o->q.no_tick || o->procs ||
+			o->with_ignored;
+
+	if (!is_plain && cmd_queue_tui_has_terminal())
+		return cmd_queue_tui_open(p, &o->q, e);
+	return status_exec(p, opts, argc, argv, e);
+}
+
 #define AT(member) .offset = offsetof(struct status_options, member)
 static const struct option_spec options[] = {
 	{.name = "procs",
@@ -416,12 +430,14 @@ const struct command cmd_queue = {
 	.name = "queue",
 	.args = "",
 	.summary = "the cluster queue: jobs on the cards of many machines",
-	.about = "Without a further word it's `queue status`. `q` is short for it.",
+	.about =
+		"Without a further word, on a terminal, it's the screen (`queue tui`); where the output goes\n"
+		"elsewhere, or with an option of it, `queue status`. `q` is short for it.",
 	.examples = "$ gpustow queue",
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
 	.abbreviations = true,
 	.wants_json = queue_wants_json,
-	.exec = status_exec,
+	.exec = bare_exec,
 };

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/cmd_monitor.h"
 #include "cli/cmd_once.h"
 #include "cli/global.h"
 #include "cli/queue_remote.h"
@@ -28,9 +29,10 @@ extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
 	cmd_complete, cmd_fleet, cmd_node_file;
-extern const struct command cmd_queue, cmd_queue_status, cmd_queue_nodes, cmd_queue_cards,
-	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
-	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import;
+extern const struct command cmd_queue, cmd_queue_tui, cmd_queue_status, cmd_queue_nodes,
+	cmd_queue_cards, cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick,
+	cmd_queue_drain, cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card,
+	cmd_queue_import;
 extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
@@ -46,6 +48,7 @@ const struct command *const commands[] = {
 	&cmd_run_cancel,
 	&cmd_run_retry,
 	&cmd_queue,
+	&cmd_queue_tui,
 	&cmd_queue_status,
 	&cmd_queue_nodes,
 	&cmd_queue_cards,
@@ -319,6 +322,22 @@ static int finish_queue(const struct program *p, bool wants_json, int r, struct 
 	return EXIT_FAILED;
 }
 
+static bool has_separator(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strcmp(argv[i], "--"))
+			return true;
+	return false;
+}
+
+/* Most often it's the command's own option: train.py --lr 1. */
+static void separator_hint(int code, struct err *e)
+{
+	CLEANUP_FREE char *text = xstrdup(e->text);
+
+	err_set(e, code, "%s. The command and its own options go behind --", text);
+}
+
 static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
 {
 	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
@@ -328,6 +347,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	if (c->defaults)
 		c->defaults(opts);
 	r = option_parse(c->options, c->abbreviations, argc, argv, opts, &first, &e);
+	if (r < 0 && strstr(c->args ? c->args : "", "COMMAND") && !has_separator(argc, argv))
+		separator_hint(r, &e);
 	if (r == OPTION_HELP) {
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {
@@ -404,19 +425,6 @@ static int unknown_word(const struct program *p, const char *group, const char *
 	return EXIT_USAGE;
 }
 
-/* No command at all: that's where the live monitor will be; until then what there is goes where mistakes go. */
-static int no_command(const struct program *p)
-{
-	CLEANUP(buf_done) struct buf out = {0};
-
-	buf_printf(&out,
-		"%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n",
-		p->name, p->name);
-	command_overview(p, &out);
-	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
-	return EXIT_USAGE;
-}
-
 /* What stands before the command: its mistakes are shown as the overview's. */
 static int global_error(const struct program *p, const struct err *e)
 {
@@ -427,15 +435,13 @@ static int global_error(const struct program *p, const struct err *e)
 	return EXIT_USAGE;
 }
 
-/* Without a command: one look, or the overview. */
+/* Without a command: one look, or the live monitor. */
 static int run_bare(const struct program *p)
 {
 	struct err e = {0};
 
-	if (!p->global->once)
-		return no_command(p);
 	setlocale(LC_CTYPE, "");
-	return finish(p, cmd_once_exec(p, &e), &e);
+	return finish(p, p->global->once ? cmd_once_exec(p, &e) : cmd_monitor_exec(p, &e), &e);
 }
 
 /* How many arguments an option takes up that may stand between the words of the queue's commands; 0: it's none of these. */

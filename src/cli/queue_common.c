@@ -195,6 +195,30 @@ json_t *queue_tick_after(struct queue *q)
 	return tick_summary_json(&t);
 }
 
+bool queue_is_away(struct queue *q, const char *node, char **ret)
+{
+	CLEANUP(store_nodes_done) struct store_nodes rows = {0};
+	CLEANUP(buf_done) struct buf b = {0};
+	struct err e;
+
+	if (!node || store_nodes(q->store, &rows, &e) < 0)
+		return false;
+	for (size_t i = 0; i < rows.n; i++) {
+		const struct store_node *n = &rows.v[i];
+
+		if (strcmp(n->name, node) != 0 || !n->state || !strcmp(n->state, "up"))
+			continue;
+		buf_printf(&b, "%s is %s", n->name, n->state);
+		if (n->last_error && *n->last_error) {
+			buf_puts(&b, ": ");
+			queue_put_line(&b, n->last_error, 200);
+		}
+		*ret = buf_take(&b);
+		return true;
+	}
+	return false;
+}
+
 int queue_print_json(json_t *o, struct err *e)
 {
 	return hosts_print_json(o, e);

@@ -20,6 +20,7 @@
 
 #define TURN_MAX_MS 1000
 #define LOCK_LOOK_MS 50
+#define OUTRUN_MAX 3 /* two copies of a record may go on side by side */
 
 /* ---- a pass of its own ---- */
 
@@ -115,7 +116,7 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 	pass_close(&p);
 	pool_clear(&pool);
 	free_loop(&p);
-	if (r != -ESTALE) {
+	if (r != -ESTALE && r != -EAGAIN) {
 		struct err ignored;
 
 		store_lease_release(s, lease, &ignored);
@@ -265,12 +266,32 @@ static int hand_over(struct store *s, const struct tick_options *o, struct tick_
 	return 1;
 }
 
-int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+/* One pass under a lease of its own, or somebody else's. */
+static int one_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	struct tick_summary *ret, struct err *e)
 {
 	struct store_lease lease;
 	struct wait w = {0};
 	char *holder = NULL;
+	int r;
+
+	*ret = (struct tick_summary){0};
+	r = take_lease(s, c, o, &lease, &w, &holder, e);
+	if (r == -EBUSY) {
+		ret->skipped = "locked";
+		ret->lock_owner = holder;
+		return 0;
+	}
+	free(holder);
+	if (r < 0)
+		return r;
+	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+}
+
+int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+	struct tick_summary *ret, struct err *e)
+{
+	struct err told = {0};
 	int r;
 
 	*ret = (struct tick_summary){0};
@@ -284,14 +305,15 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 	}
 	if (hand_over(s, o, ret))
 		return 0;
-	r = take_lease(s, c, o, &lease, &w, &holder, e);
-	if (r == -EBUSY) {
-		ret->skipped = "locked";
-		ret->lock_owner = holder;
-		return 0;
+	r = one_pass(s, c, o, ret, e);
+	/* Its record went back in time: once more, as the next incarnation. */
+	for (int again = 0; r == -EAGAIN && again < OUTRUN_MAX; again++) {
+		told = *e;
+		tick_summary_done(ret);
+		*ret = (struct tick_summary){0};
+		r = one_pass(s, c, o, ret, e);
 	}
-	free(holder);
-	if (r < 0)
-		return r;
-	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+	if (!r && ret->errors && told.text[0])
+		json_array_append_new(ret->errors, json_pack("{s:s}", "error", told.text));
+	return r;
 }

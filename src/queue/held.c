@@ -212,7 +212,8 @@ static void tell_passed(struct controller *c, int r, const struct err *e)
 {
 	c->is_passing = false;
 	event_del(c->step);
-	if (r == -ESTALE)
+	/* -EAGAIN: the record went back in time; the lease was given back for one of the next incarnation. */
+	if (r == -ESTALE || r == -EAGAIN)
 		lose(c);
 	if (!r) {
 		c->sum.ran = true;

@@ -213,6 +213,7 @@ static void on_down(void *arg, const char *why)
 	if (!l->is_stale && !strcmp(why, LINK_STALE)) {
 		/* It's asked who it is, before anything is said of it. */
 		l->is_stale = true;
+		link_stale_fence(l->link, l->above);
 		l->retry_ms = 0;
 		if (l->pool->changed)
 			l->pool->changed(l->pool->arg, l, false);

@@ -384,6 +384,54 @@ void links_conclude(struct pass *p)
 	}
 }
 
+static bool has_twin(const struct pass *p, const struct pass_node *n)
+{
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (&p->nodes[i] != n && !strcmp(p->nodes[i].hello.root_id, n->hello.root_id))
+			return true;
+	return false;
+}
+
+/* A link of this same pass has the same rank: only the one behind it is turned away so. */
+static bool is_outrun(const struct pass_node *n)
+{
+	const struct store_lease *l = &n->pass->lease;
+	uint64_t incarnation = (uint64_t)l->incarnation, epoch = (uint64_t)l->epoch;
+	const uint64_t *above = n->held ? n->held->above : NULL;
+
+	if (!above || !n->held->is_stale || !above[0])
+		return false;
+	if (above[0] != incarnation || above[1] != epoch)
+		return above[0] > incarnation || (above[0] == incarnation && above[1] > epoch);
+	return n->hello.root_id[0] && !has_twin(n->pass, n);
+}
+
+int links_check_record(struct pass *p, struct err *e)
+{
+	const struct pass_node *first = NULL;
+	uint64_t above[2] = {0};
+	int r;
+
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		const struct pass_node *n = &p->nodes[i];
+
+		if (!is_outrun(n))
+			continue;
+		first = n;
+		for (size_t k = 0; k < 2; k++)
+			above[k] = n->held->above[k] > above[k] ? n->held->above[k] : above[k];
+	}
+	if (!first || above[0] > INT64_MAX - 1 || above[1] > INT64_MAX - 1)
+		return 0;
+	r = store_lease_outrun(p->store, &p->lease, (int64_t)above[0], (int64_t)above[1], e);
+	if (r < 0)
+		return r;
+	return err_set(e, -EAGAIN,
+		"%s has work of a later state of this queue: its database was put back, or is one of two copies. "
+		"What the nodes have is looked at before anything starts",
+		first->name);
+}
+
 bool node_answers(const struct pass_node *n)
 {
 	return n->contact == CONTACT_ANSWERED && !n->refused && n->link && link_is_up(n->link);

@@ -144,6 +144,8 @@ static int take_answers(struct pass *p, struct err *e)
 
 	links_conclude(p);
 	r = pass_keep(p, e);
+	if (!r)
+		r = links_check_record(p, e);
 	if (r < 0)
 		return r;
 	nodes_identify(p);

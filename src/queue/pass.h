@@ -67,6 +67,7 @@ struct pool_link {
 	char *why; /* it's down; NULL: it's on its way for the first time */
 	unsigned n_downs;
 	bool is_stale; /* somebody else's link commands the queue there: it's only asked who it is */
+	uint64_t above[2]; /* then: that one's incarnation and epoch */
 	bool is_parted; /* a twin's */
 	bool has_no_agent;
 	int64_t retry_ms; /* stale or parted: when it's tried again */
@@ -284,6 +285,11 @@ bool links_turn(struct pass *p);
 void links_conclude(struct pass *p);
 bool links_unsent(const struct pass *p);
 void links_close(struct pass *p);
+/*
+ * -EAGAIN: a node has answered to a later controller of this queue than this one, though the lease is held: the record went back in
+ * time, or is one of two copies. It has a new incarnation now, and the lease is given back: another pass is to begin.
+ */
+int links_check_record(struct pass *p, struct err *e);
 bool node_answers(const struct pass_node *n); /* as who it should be */
 struct pass_node *pass_node_named(const struct pass *p, const char *name);
 /* The node of a bind: by its name; where that isn't there any more, by its root. */

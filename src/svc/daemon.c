@@ -216,7 +216,7 @@ static void on_passed(void *arg, int r, const struct err *e)
 	if (r < 0) {
 		asked_passed(d, r, e->text);
 		daemon_complain(d, &d->last_error, "a pass was broken off", e->text);
-		if (r == -ESTALE)
+		if (r == -ESTALE || r == -EAGAIN)
 			lost(d);
 		else
 			daemon_want(d, 1000);
