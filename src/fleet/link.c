@@ -334,6 +334,7 @@ struct link *link_new(struct event_base *base, struct transport *t, const struct
 		memcpy(l->queue, who->queue, strnlen(who->queue, ID_LEN - 1));
 	l->incarnation = who->incarnation;
 	l->epoch = who->epoch;
+	l->number = who->number;
 	l->fd = -1;
 	l->rtt_ms = -1;
 	l->streams = streams_new(l);

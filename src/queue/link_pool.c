@@ -14,6 +14,8 @@
 #include <string.h>
 
 #define RETRY_STALE_MS 30000
+/* A link that's made anew in the same epoch has a higher number than the one before it, however often that one came back. */
+#define NUMBERS_EACH ((uint64_t)1 << 20)
 #define RETRY_PERSON_MS 60000 /* what waits for a person is tried again so often */
 #define TEXT_LIMIT_MS 25000
 
@@ -241,7 +243,8 @@ static void open_link(struct pool_link *l)
 	const struct link_who who = {.who = "queue",
 		.queue = l->is_stale ? NULL : p->queue,
 		.incarnation = (uint64_t)p->lease.incarnation,
-		.epoch = (uint64_t)p->lease.epoch};
+		.epoch = (uint64_t)p->lease.epoch,
+		.number = p->n_closed * NUMBERS_EACH};
 	const struct link_owner owner = {
 		.arg = l, .up = on_up, .message = on_message, .down = on_down};
 	struct link_ssh_options ssh = {.home = p->home};
@@ -268,6 +271,8 @@ static void close_link(struct pool_link *l, bool for_good)
 {
 	if (l->pool->closing)
 		l->pool->closing(l->pool->arg, l, for_good);
+	if (l->link)
+		l->pool->n_closed++;
 	link_free(l->link);
 	l->link = NULL;
 	l->is_up = false;

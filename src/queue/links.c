@@ -25,7 +25,7 @@
 #define HELD_MIN_MS 100
 #define HELD_MAX_MS 1000
 #define HELD_TIMES 4
-#define REUSE_MS 2000 /* an answer that nothing has happened since may serve another pass */
+#define REUSE_MS 500 /* an answer that nothing has happened since may serve another pass */
 #define LOCAL_HOST "localhost"
 
 /* ---- whom to ask ---- */

@@ -246,6 +246,7 @@ struct link_pool {
 	struct store_lease lease;
 	struct pool_link **v;
 	size_t n, cap;
+	uint64_t n_closed;
 	/* Of each: it has answered, or (is_news) gone up or down. Messages go to exchange_message. */
 	void (*changed)(void *arg, struct pool_link *l, bool is_news);
 	void (*closing)(
