@@ -8,8 +8,8 @@ import re
 import pytest
 
 import test_points
-from bed import SOURCE
-from queue_bed import QueueBed
+from bed import SOURCE, wait_for
+from queue_bed import QueueBed, wait_seconds
 
 SHIM = test_points.SHIM
 # Points that no submit, pass or cancel comes by, and who strikes them.
@@ -78,3 +78,21 @@ def test_struck_at_a_named_point(item, ahead):
     complaint = ahead(one_case).result(item)
     if complaint:
         pytest.fail(complaint, pytrace=False)
+
+
+@pytest.mark.parametrize("action", ["kill", "enospc"])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_pass_that_has_ends_to_record_is_struck_at_a_commit(n, action):
+    """The ends are told once they're on record, and not before: else the node has forgotten them by the next pass."""
+    with QueueBed() as bed:
+        ids = [bed.submit(f"job{i}", "--gpus", "0", seconds=1.5, code=i) for i in range(3)]
+        bed.tick()
+        wait_for(lambda: bed.count("start") == len(ids), 20, bed.story)
+        wait_for(lambda: bed.count("end") == len(ids) and not bed.shims(), 20, bed.story)
+        assert not bed.record().is_quiet()
+        bed.tick({"GPUSTOW_FAULT": f"store.before-commit:{action}#{n}"})
+        assert (bed.strikes / "store.before-commit").exists()
+        wait_seconds(0.3)
+        bed.settle_all()
+        wrong = bed.complaints() + bed.end()
+        assert not wrong, "\n".join([*wrong, bed.story()])
