@@ -34,7 +34,8 @@ struct link_who {
 	const char *who; /* for the agent's log */
 	const char *queue; /* NULL: only watches */
 	uint64_t incarnation, epoch;
-	uint64_t number; /* of links of this epoch that there were before: its own numbers begin behind it */
+	uint64_t
+		number; /* of links of this epoch that there were before: its own numbers begin behind it */
 };
 
 /*
