@@ -2,6 +2,7 @@
 #include "cli/queue_common.h"
 #include "cli/queue_keeper.h"
 
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "svc/external.h"
@@ -240,7 +241,7 @@ static int tell(
 	put_lines(said, &out);
 	if (q->json) {
 		/* Without its last line's end. */
-		CLEANUP_FREE char *text = strndup(buf_str(&out), out.len ? out.len - 1 : 0);
+		CLEANUP_FREE char *text = xstrndup(buf_str(&out), out.len ? out.len - 1 : 0);
 
 		r = keeper_state(q->home, &s, e);
 		if (!r)

@@ -195,7 +195,8 @@ static int send_export(struct making *m, const struct word *w)
 
 static bool is_file(const struct word *w)
 {
-	return (is_named(w, "script") || is_named(w, "file")) && w->spec->kind == OPTION_TEXT;
+	return w->spec && w->spec->kind == OPTION_TEXT &&
+	       (is_named(w, "script") || is_named(w, "file"));
 }
 
 static int send_word(struct making *m, const struct word *w, char **argv)

@@ -11,10 +11,9 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ENV_BYTES_MAX (1024 * 1024)
-
-extern char **environ;
 
 static bool is_name(const char *s, size_t n)
 {

@@ -56,8 +56,9 @@ static int resolve(const char *path, char **ret, bool *ret_missing, struct err *
 
 static int read_bytes(struct config_file *f, struct err *e)
 {
-	CLEANUP_CLOSE int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	int r = fd < 0 ? -errno : sys_fstat(fd, &f->st);
+	CLEANUP_CLOSE int fd =
+		f->path ? open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+	int r = !f->path ? -ENOENT : fd < 0 ? -errno : sys_fstat(fd, &f->st);
 
 	if (r < 0)
 		return err_sys(e, r, "cannot read %s", f->path);

@@ -206,8 +206,8 @@ void links_changed(struct pass_node *n)
 
 static const struct host_config *host_of(struct pass_node *n)
 {
-	if (n->config)
-		return n->config->host;
+	if (n->config || !n->row)
+		return n->config ? n->config->host : NULL;
 	n->made = (struct host_config){.nickname = (char *)(uintptr_t)n->name,
 		.hostname = n->row->hostname,
 		.port = n->row->port ? (int)n->row->port : 22,

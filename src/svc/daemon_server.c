@@ -229,7 +229,7 @@ static int bind_to(struct daemon_server *s, struct err *e)
 	mask = umask(0177);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0 ||
 		stat(s->path, &st) < 0)
-		r = err_sys(e, -errno, "cannot listen at %s", s->path);
+		r = err_sys(e, errno ? -errno : -EIO, "cannot listen at %s", s->path);
 	umask(mask);
 	if (dir >= 0)
 		close(dir);

@@ -125,7 +125,9 @@ static void become_ssh(char *const *argv, const int streams[3], const sigset_t *
 		sigaddset(&own, SIGINT);
 	signal(SIGPIPE, SIG_DFL);
 	sigprocmask(SIG_SETMASK, &own, NULL);
-	execvp(argv[0], argv);
+	errno = ENOENT;
+	if (argv[0])
+		execvp(argv[0], argv);
 	code = errno;
 	(void)fd_write_all(report, &code, sizeof(code));
 	_exit(127);
