@@ -217,8 +217,8 @@ static const struct host_config *host_of(struct pass_node *n)
 
 static bool is_this_machine(const struct pass_node *n)
 {
-	if (n->config)
-		return !n->config->host;
+	if (n->config || !n->row)
+		return n->config && !n->config->host;
 	return !n->row->hostname || (!strcmp(n->row->hostname, LOCAL_HOST) && !n->row->port);
 }
 

@@ -218,7 +218,7 @@ size_t daemon_server_watchers(const struct daemon_server *s)
 static int bind_to(struct daemon_server *s, struct err *e)
 {
 	struct sockaddr_un a;
-	struct stat st;
+	struct stat st = {0};
 	int dir = -1, fd, r = daemon_address(s->db_path, &a, &dir, e);
 	mode_t mask;
 
