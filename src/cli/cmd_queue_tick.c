@@ -142,7 +142,7 @@ static void put_summary(const struct tick_summary *t, struct buf *out)
 
 /* ---- passes ---- */
 
-static int one_pass(struct queue *q, struct err *e)
+static int one_pass(struct queue *q, bool *ret_enough, struct err *e)
 {
 	struct tick_options o = {.home = q->home, .is_forced = true, .wait_ms = WAIT_MS};
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
@@ -151,6 +151,7 @@ static int one_pass(struct queue *q, struct err *e)
 
 	if (r < 0)
 		return r;
+	*ret_enough = t.signal_no != 0;
 	if (q->json)
 		return queue_print_json(tick_summary_json(&t), e);
 	put_summary(&t, &out);
@@ -179,10 +180,13 @@ static int watch(struct queue *q, double seconds, struct err *e)
 
 	for (;;) {
 		int64_t begun_ms = clock_boot_ms(), left_ms;
-		int r = one_pass(q, e);
+		bool is_enough = false;
+		int r = one_pass(q, &is_enough, e);
 
 		if (r < 0)
 			return r == -EINTR ? EXIT_OK : r;
+		if (is_enough)
+			return EXIT_OK;
 		left_ms = begun_ms + period_ms - clock_boot_ms();
 		if (pause_ended(left_ms > 0 ? left_ms : 0))
 			return EXIT_OK;
@@ -193,6 +197,7 @@ static int tick_exec(const struct program *p, void *opts, int argc, char **argv,
 {
 	const struct tick_command_options *o = opts;
 	CLEANUP(queue_close) struct queue q = {0};
+	bool is_enough = false;
 	int r = queue_open(&q, p, &o->q, STORE_WRITE, e);
 
 	(void)argc, (void)argv;
@@ -200,7 +205,7 @@ static int tick_exec(const struct program *p, void *opts, int argc, char **argv,
 		return r;
 	if (o->watch_s > 0)
 		return watch(&q, o->watch_s, e);
-	r = one_pass(&q, e);
+	r = one_pass(&q, &is_enough, e);
 	return r == -EINTR ? EXIT_INTERRUPTED : r;
 }
 

@@ -81,5 +81,6 @@ const struct command cmd_queue_tui = {
 	.options_size = sizeof(struct tui_options),
 	.needs_locale = true,
 	.abbreviations = true,
+	.wants_json = queue_wants_json,
 	.exec = tui_exec,
 };

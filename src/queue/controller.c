@@ -113,6 +113,10 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 		pass_count_nodes(&p);
 		pass_say_alerts(&p, alerts);
 	}
+	/* A signal that nobody has looked at yet is the caller's. */
+	if (p.base)
+		event_base_loop(p.base, EVLOOP_NONBLOCK);
+	sum->signal_no = p.signal_no;
 	pass_close(&p);
 	pool_clear(&pool);
 	free_loop(&p);

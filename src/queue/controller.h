@@ -19,6 +19,7 @@ struct tick_summary {
 	bool ran;
 	const char *skipped; /* NULL, "rate_limited", "locked" */
 	char *lock_owner;
+	int signal_no; /* came when the pass was as good as over, which it came to nevertheless; 0 */
 	int64_t nodes_up, nodes_down, nodes_ignored;
 	json_t *finished, *dispatched, *errors, *alerts, *reaped, *held; /* arrays, 9.3 */
 };
