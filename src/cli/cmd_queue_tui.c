@@ -47,8 +47,6 @@ static int tui_exec(const struct program *p, void *opts, int argc, char **argv, 
 
 	(void)argc;
 	(void)argv;
-	if (isnan(s) || s < 0 || s > REFRESH_MAX_S)
-		return err_set(e, -EINVAL, "--refresh takes seconds from 1 to 3600");
 	if (!cmd_queue_tui_has_terminal())
 		return err_set(e, -ENOTTY,
 			"the queue's screen needs a terminal; `%s queue status` prints the same",
@@ -61,6 +59,8 @@ static const struct option_spec options[] = {
 		.arg = "S",
 		.kind = OPTION_REAL,
 		.offset = offsetof(struct tui_options, refresh_s),
+		.min = 0.01,
+		.max = REFRESH_MAX_S,
 		.text = "seconds between two looks at the queue (default 2, at least 1)"},
 	QUEUE_OPTION_ROWS(struct tui_options),
 	OPTION_SPEC_END,
