@@ -36,11 +36,13 @@ static int reason_make(struct queue *q, const struct job *j, struct reason *ret,
 	int r;
 
 	ret->at = -1;
-	if (j->state != JOB_STATE_PENDING || j->is_bound)
+	if (j->state != JOB_STATE_PENDING)
 		return 0;
 	r = cluster_load(q->store, &q->config, clock_wall_ms(), true, &ret->c, e);
 	if (r)
 		return r;
+	if (j->is_bound)
+		return 0;
 	cluster_plan(&ret->c, NULL, &ret->p);
 	ret->at = cluster_pending(&ret->c, j->id);
 	return 0;
@@ -58,9 +60,7 @@ static void put_reason(const struct reason *r, const struct job *j, struct buf *
 	if (r->at >= 0)
 		cluster_why(&r->c, &r->p, (size_t)r->at, out);
 	else if (j->state == JOB_STATE_PENDING)
-		buf_printf(out,
-			"handed to %s, start not confirmed yet; the next pass asks that node again",
-			j->bind.node ? j->bind.node : "its node");
+		cluster_why_bound(&r->c, j, out);
 	else if (j->state == JOB_STATE_RUNNING)
 		buf_printf(out, "it runs on %s", j->bind.node ? j->bind.node : "its node");
 	else {

@@ -298,7 +298,7 @@ static int load_jobs(struct store *s, bool pending, struct cluster *c, struct er
 		r = store_lanes(s, &c->lane_rows, e);
 	if (r == 0)
 		r = store_jobs(s, &lanes, &c->in_lanes, e);
-	if (r == 0 && pending)
+	if (r == 0 && (pending || c->in_lanes.n))
 		r = store_unmet(s, &c->unmet, &c->n_unmet, e);
 	if (r < 0)
 		return r;

@@ -141,8 +141,8 @@ void cluster_lane_blocked(const struct cluster *c, const struct cluster_lane *l,
 bool cluster_lane_is_up(const struct cluster *c, const struct cluster_lane *l);
 /* It has changed since its node acknowledged it: what it shows is a request. */
 bool cluster_lane_is_request(const struct cluster_lane *l);
-/* 9.5: the lane, or the lane-view with its jobs. */
-json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l, bool with_jobs);
+/* 9.5: the lane; with jobs (its own, whole: running ones, then those that wait) the lane-view. NULL: without. */
+json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs);
 /*
  * From what people type: the whole name of a lane there is; else NODE:CARDS, where NODE is resolved as nodes are and CARDS are
  * indices, exactly (W-33). ret_node and ret_cards (to free) are the name's parts in their usual form. -EINVAL: a card that that
@@ -150,6 +150,44 @@ json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l,
  */
 int cluster_lane_resolve(const struct cluster *c, const char *word, char **ret_node,
 	char **ret_cards, struct err *e);
+
+/*
+ * What a lane's node should have of it, in order: what runs, then those that wait, up to the first that can't be handed out. It
+ * can't when it's held, waits for something that isn't on that node or isn't handed out before it, could never run there, or was
+ * handed out with prerequisites that aren't right any more; those behind it wait too. One whose cancel is wanted or that is to
+ * leave is left out. Pure.
+ */
+struct lane_want {
+	const struct job *job; /* of in_lanes */
+	int64_t attempt; /* of one that isn't bound: the number that it gets */
+	ssize_t pending; /* that one's position in cluster.pending; -1: it's bound */
+	uint64_t cards; /* positions, of one to be bound */
+	json_t *needs; /* [{"job", "attempt", "when"}, ...] as on the wire; NULL: none, or it's bound */
+	bool is_queued; /* not known to have a claim */
+};
+struct lane_wants {
+	struct lane_want *v;
+	size_t n, cap;
+};
+struct handout {
+	const struct cluster *c;
+	const struct cluster_plan *plan;
+	const struct store_lane_needs *sent; /* by job */
+	size_t n_sent;
+	/* Has the node a claim of it? */
+	bool (*is_claimed)(const void *arg, int64_t job, int64_t attempt);
+	const void *arg;
+	int64_t need_waits; /* the job of which the node says that it waits for a prerequisite; 0 */
+	/* Those that are to be bound on each node by what was wanted so far: [job, attempt]. Zeroed; free(planned). */
+	struct handout_planned {
+		int64_t job, attempt;
+		int32_t node;
+	} *planned;
+	size_t n_planned, cap_planned;
+};
+#define LANE_HANDED_MAX 1000
+void cluster_lane_wants(struct handout *h, const struct cluster_lane *l, struct lane_wants *ret);
+void lane_wants_done(struct lane_wants *w);
 
 /*
  * A node as `queue nodes` and `queue status` show it (nvidb 9.4 key by key, then ours). mask_allowlist: without the

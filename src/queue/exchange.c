@@ -144,6 +144,7 @@ static void on_observed(struct pass_node *n, const json_t *msg)
 		claim_key(job, attempt, key);
 		json_object_set(n->claims, key, claim);
 	}
+	lanes_observed(n, json_object_get(msg, "lanes"));
 	/* Absence means something only once all of the answer is here. */
 	n->is_observed = !json_is_true(json_object_get(msg, "more"));
 	look_whether_all_is_here(n);
@@ -254,6 +255,8 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 		on_observed(n, msg);
 	} else if (!strcmp(op, "sample")) {
 		on_sample(n, msg);
+	} else if (lanes_message(n, op, msg)) {
+		return;
 	} else if (!strcmp(op, "error")) {
 		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
@@ -278,6 +281,20 @@ static const json_t *claim_of(const struct pass_node *n, int64_t job, int64_t at
 
 	claim_key(job, attempt, key);
 	return json_object_get(n->claims, key);
+}
+
+bool exchange_has_claim(const struct pass_node *n, int64_t job, int64_t attempt)
+{
+	return claim_of(n, job, attempt) != NULL;
+}
+
+bool exchange_has_started(const struct pass *p, int64_t job, int64_t attempt)
+{
+	for (size_t i = p->n_notes; i-- > 0;)
+		if (p->notes[i].job == job && p->notes[i].attempt == attempt &&
+			(p->notes[i].kind == NOTE_STARTED || p->notes[i].kind == NOTE_ENDED))
+			return true;
+	return false;
 }
 
 /* Nothing of that name there. Silence concludes nothing; that a root or a boot is another one does. */
@@ -379,6 +396,18 @@ static void send_stop(struct pass_node *n, int64_t job, int64_t attempt, int64_t
 				   "cancel", "grace_ms", (json_int_t)grace_ms));
 }
 
+void exchange_stop_wanted(struct pass_node *n, int64_t job, int64_t attempt)
+{
+	CLEANUP(job_done) struct job j = {0};
+	struct err e;
+
+	if (store_job(n->pass->store, job, &j, &e) < 0 || !j.cancel_ms || !j.is_bound ||
+		j.attempt != attempt)
+		return;
+	send_stop(n, job, attempt,
+		j.grace_ms >= 0 ? j.grace_ms : n->pass->config->settings.kill_grace_ms);
+}
+
 /* An attempt that was given up while its node was away: whatever of it runs has to end. */
 static void reap(struct pass_node *n, const struct store_attempt *a)
 {
@@ -450,7 +479,7 @@ static void read_node(struct pass_node *n)
 		claim = claim_of(n, j->id, j->attempt);
 		if (claim)
 			take_claim(n, j, claim);
-		else
+		else if (!lanes_have(n, j->id, j->attempt))
 			judge_absence(n, j);
 	}
 	for (size_t i = 0; i < p->reaps.n; i++)

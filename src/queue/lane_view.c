@@ -193,17 +193,18 @@ static void set(json_t *o, const char *key, json_t *v)
 	json_object_set_new_nocheck(o, key, v);
 }
 
-static json_t *jobs_json(
-	const struct cluster *c, const struct cluster_lane *l, size_t from, size_t to)
+static json_t *jobs_json(const struct cluster *c, const struct store_jobs *l, bool running)
 {
 	json_t *a = json_array();
 
-	for (size_t i = from; i < to; i++)
-		json_array_append_new(a, record_job(&l->jobs[i], c->now_ms));
+	for (size_t i = 0; i < l->n; i++)
+		if ((l->v[i].state == JOB_STATE_RUNNING) == running)
+			json_array_append_new(a, record_job(&l->v[i], c->now_ms));
 	return a;
 }
 
-json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l, bool with_jobs)
+json_t *cluster_lane_json(
+	const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs)
 {
 	const struct store_lane *r = l->row;
 	CLEANUP(buf_done) struct buf blocked = {0};
@@ -226,12 +227,12 @@ json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l,
 	set(o, "generation", json_integer(r->generation));
 	set(o, "acked_generation", json_integer(r->acked_generation));
 	set(o, "request", json_boolean(cluster_lane_is_request(l)));
-	if (!with_jobs)
+	if (!jobs)
 		return o;
 	cluster_lane_blocked(c, l, &blocked);
 	set(o, "node_state", node && node->state ? json_string(node->state) : json_null());
-	set(o, "running", jobs_json(c, l, 0, l->n_running));
-	set(o, "queued", jobs_json(c, l, l->n_running, l->n));
+	set(o, "running", jobs_json(c, jobs, true));
+	set(o, "queued", jobs_json(c, jobs, false));
 	set(o, "blocked", blocked.len ? json_string(buf_str(&blocked)) : json_null());
 	return o;
 }

@@ -43,7 +43,7 @@ static bool *fresh_nodes(const struct pass *p, const struct cluster *c)
 
 /* ---- binding ---- */
 
-static void make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,
+void launch_make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,
 	int64_t mib, struct job_bind *ret)
 {
 	*ret = (struct job_bind){.node = xstrdup(n->name)};
@@ -66,7 +66,7 @@ static void make_bind(const struct pass_node *n, const struct cluster_node *node
 }
 
 /* What was learned or is the queue's default stands with the job from now on, so that everybody counts the same. */
-static int note_need(
+int launch_note_need(
 	struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
 {
 	if (mib < 0 || (from != VRAM_LEARNED && from != VRAM_DEFAULT) ||
@@ -103,11 +103,11 @@ static int bind_one(
 	if (r == -ENOENT)
 		return 0;
 	if (!r)
-		r = note_need(p, &j, mib, from, e);
+		r = launch_note_need(p, &j, mib, from, e);
 	if (r < 0)
 		return r == -EPERM ? 0 : r;
 	/* Idle cards are asked for as whole ones: nobody may be there, and nobody may come. */
-	make_bind(n, node, d->cards, j.idle ? UNDECLARED : mib, &bind);
+	launch_make_bind(n, node, d->cards, j.idle ? UNDECLARED : mib, &bind);
 	r = store_bind(p->store, j.id, &bind, &j.attempt, e);
 	if (r >= 0) {
 		job_bind_done(&j.bind);
@@ -119,6 +119,23 @@ static int bind_one(
 	}
 	/* Somebody held, cancelled or edited it meanwhile. */
 	return r == -EPERM ? 0 : r;
+}
+
+json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv, json_t *needs,
+	const struct pass_node *n)
+{
+	/* Its directory is told when it starts (`claimed`), and a flight is where that's kept. */
+	struct flight *f = add_flight(p, j, n->index, j->bind.token);
+	json_t *entry;
+
+	launch_make(p, j, inv, f);
+	entry = f->launch;
+	f->launch = NULL;
+	if (!f->body)
+		f->state = FLIGHT_OVER;
+	if (needs)
+		json_object_set(entry, "needs", needs);
+	return entry;
 }
 
 /* For whom a place is kept: the next pass goes on from there. Written when it's another one than before. */
@@ -318,8 +335,9 @@ static bool has_pending(struct pass *p)
 
 int launch_all(struct pass *p, struct err *e)
 {
-	bool again = nodes_were_observed(p) && has_pending(p);
-	int r = 0;
+	bool may_start = nodes_were_observed(p), again = may_start && has_pending(p);
+	/* Lanes come first: what they hold isn't the pool's. */
+	int r = may_start ? lanes_apply(p, e) : 0;
 
 	for (int round = 0; !r && again && !p->signal_no && round < ROUNDS_MAX; round++) {
 		again = false;

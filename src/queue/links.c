@@ -399,6 +399,7 @@ void links_close(struct pass *p)
 		free(n->why);
 		free(n->refused);
 		json_decref(n->claims);
+		json_decref(n->lanes);
 		json_decref(n->acks);
 		sample_done(&n->sample);
 		inventory_done(&n->known);

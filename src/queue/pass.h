@@ -7,6 +7,7 @@
  *   settle.c    notes into the record, in few transactions; acks after each commit
  *   nodes.c     what the record says of the nodes
  *   needs.c     prerequisites: holds, failures, and their end
+ *   lanes.c     the nodes' lanes: bound, sent, acknowledged (lanes.h)
  *   launch.c    the plan's starts: bound together, sent together, waited for a while
  *   never.c     jobs that can't start anywhere
  *   cards.c     faults counted against cards
@@ -61,6 +62,7 @@ struct pass_node {
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
 	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim} */
+	json_t *lanes; /* the same: {"n1:0": lane}; NULL: none yet */
 	bool is_observed, has_sample;
 	struct sample sample;
 	struct inventory known, inventory; /* before the pass, and from its sample */
@@ -129,6 +131,7 @@ struct pass {
 	struct flight *flights;
 	size_t n_flights, cap_flights;
 	int64_t flight_news_ms; /* BOOTTIME of the last word about one */
+	struct lane_docs *lane_docs; /* on their way; NULL: none */
 	size_t n_stops; /* asked for in this pass, their ends not seen yet */
 };
 
@@ -166,10 +169,24 @@ void exchange_message(void *arg, const char *op, const json_t *msg);
 void exchange_read(struct pass *p);
 /* Stops that are wanted, sent again in each pass until the end is seen. */
 void exchange_stops(struct pass *p);
+/* Has the node a claim of it, by what `observe` brought? */
+bool exchange_has_claim(const struct pass_node *n, int64_t job, int64_t attempt);
+/* Was its start or its end told in this pass? */
+bool exchange_has_started(const struct pass *p, int64_t job, int64_t attempt);
+/* It has a claim, and if its end is wanted, that's said. */
+void exchange_stop_wanted(struct pass_node *n, int64_t job, int64_t attempt);
 struct note *note_add(
 	struct pass *p, enum note_kind kind, size_t node, int64_t job, int64_t attempt);
 /* A person cancelled it, and its node can't know of it any more. If its root comes back, what is left of it is stopped. */
 void note_give_up(const struct pass_node *n, const struct job *j, const char *why);
+
+/* ---- lanes.c, lanes_send.c ---- */
+
+int lanes_apply(struct pass *p, struct err *e);
+void lanes_observed(struct pass_node *n, const json_t *lanes);
+bool lanes_have(const struct pass_node *n, int64_t job, int64_t attempt);
+/* True: it was about lanes. */
+bool lanes_message(struct pass_node *n, const char *op, const json_t *msg);
 
 /* ---- settle.c ---- */
 

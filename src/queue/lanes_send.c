@@ -1,0 +1,341 @@
+/* Lanes on the wire: documents in messages of a bounded size, what the agent lacks sent after, and its answers. */
+#include "queue/lanes.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "queue/launch.h"
+#include "queue/record_json.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ID_BASE 1000 /* of the questions about lanes */
+#define MESSAGE_MAX (700 * 1024) /* bytes of JSON, below the wire's limit */
+#define SENDS_MAX 3 /* of one document: whatever it lacks, it has then */
+#define START_MS \
+	1500 /* a first entry that may start does so within that time, or the next pass tells */
+#define WORDS_MAX 500
+
+/* ---- what nodes have ---- */
+
+void lanes_observed(struct pass_node *n, const json_t *lanes)
+{
+	const json_t *l;
+	size_t i;
+
+	if (!n->lanes)
+		n->lanes = json_object();
+	json_array_foreach(lanes, i, l)
+	{
+		const char *name = json_string_value(json_object_get(l, "lane"));
+
+		if (name)
+			json_object_set(n->lanes, name, (json_t *)(uintptr_t)l);
+	}
+}
+
+const json_t *lane_of_node(const struct pass_node *n, const char *name)
+{
+	return json_object_get(n->lanes, name);
+}
+
+/* Does it wait in any of the node's lanes? Then the node has it, though there's no claim of it. */
+bool lanes_have(const struct pass_node *n, int64_t job, int64_t attempt)
+{
+	const char *name;
+	json_t *l, *entry;
+	size_t i;
+
+	json_object_foreach(n->lanes, name, l)
+		json_array_foreach(json_object_get(l, "entries"), i, entry)
+	{
+		const char *state = json_string_value(json_array_get(entry, 2));
+
+		if (state && !strcmp(state, "waiting") &&
+			json_integer_value(json_array_get(entry, 0)) == job &&
+			json_integer_value(json_array_get(entry, 1)) == attempt)
+			return true;
+	}
+	return false;
+}
+
+char *lane_state_text(const json_t *lane, int64_t wall_ms)
+{
+	json_t *o = json_object(), *current = json_array(), *queued = json_array(), *entry;
+	const char *said =
+		json_string_value(json_object_get(json_object_get(lane, "waits"), "text"));
+	CLEANUP(buf_done) struct buf waits = {0};
+	char *text;
+	size_t i;
+
+	(void)wall_ms;
+	json_array_foreach(json_object_get(lane, "entries"), i, entry)
+	{
+		const char *state = json_string_value(json_array_get(entry, 2));
+
+		if (state && !strcmp(state, "waiting"))
+			json_array_append(queued, json_array_get(entry, 0));
+		else if (state && (!strcmp(state, "started") || !strcmp(state, "claimed")))
+			json_array_append_new(
+				current, json_pack("{s:O, s:O}", "job_id", json_array_get(entry, 0),
+						 "attempt", json_array_get(entry, 1)));
+	}
+	if (said)
+		text_put_clean(&waits, said, strnlen(said, WORDS_MAX));
+	json_object_set(o, "generation", json_object_get(lane, "generation"));
+	json_object_set(o, "paused", json_object_get(lane, "paused"));
+	json_object_set(o, "concurrency", json_object_get(lane, "concurrency"));
+	json_object_set_new(o, "current", current);
+	json_object_set_new(o, "queued", queued);
+	json_object_set_new(o, "waits", waits.len ? json_string(buf_str(&waits)) : json_null());
+	text = json_dumps(o, JSON_COMPACT);
+	json_decref(o);
+	return text;
+}
+
+/* ---- messages ---- */
+
+static json_t *head(const struct lane_docs *d, const struct lane_doc *doc, int64_t part)
+{
+	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:b, s:I}", "op", "lane", "id",
+		(json_int_t)(ID_BASE + (doc - d->v)), "root_id", doc->node->hello.root_id, "lane",
+		doc->lane->row->name, "generation", (json_int_t)doc->generation, "concurrency",
+		(json_int_t)doc->lane->row->concurrency, "paused", doc->is_paused, "part",
+		(json_int_t)part);
+}
+
+static json_t *item_json(const struct lane_item *x)
+{
+	return x->whole ? json_incref(x->whole)
+			: json_pack("{s:I, s:I, s:s}", "job", (json_int_t)x->job, "attempt",
+				  (json_int_t)x->attempt, "token", x->token);
+}
+
+static void send_part(struct lane_doc *doc, json_t *msg, json_t *entries, bool more)
+{
+	json_object_set_new(msg, "entries", entries);
+	json_object_set_new(msg, "more", json_boolean(more));
+	link_send(doc->node->link, msg);
+}
+
+/* A body that went ahead didn't arrive: its bind is undone for that, so nothing may name it. */
+static bool has_refused(const struct lane_doc *doc)
+{
+	const struct pass *p = doc->node->pass;
+
+	for (size_t i = 0; i < p->n_notes; i++)
+		for (size_t k = 0; p->notes[i].kind == NOTE_REFUSED && k < doc->n; k++)
+			if (p->notes[i].job == doc->items[k].job &&
+				p->notes[i].attempt == doc->items[k].attempt)
+				return true;
+	return false;
+}
+
+static void send_doc(struct lane_docs *d, struct lane_doc *doc)
+{
+	json_t *msg, *entries;
+	size_t bytes = 0;
+	int64_t part = 0;
+
+	if (has_refused(doc)) {
+		doc->state = DOC_FAILED;
+		return;
+	}
+	msg = head(d, doc, 0);
+	entries = json_array();
+
+	for (size_t i = 0; i < doc->n; i++) {
+		json_t *x = item_json(&doc->items[i]);
+		size_t size = json_dumpb(x, NULL, 0, JSON_COMPACT);
+
+		if (bytes && bytes + size > MESSAGE_MAX) {
+			send_part(doc, msg, entries, true);
+			msg = head(d, doc, ++part);
+			entries = json_array();
+			bytes = 0;
+		}
+		bytes += size;
+		json_array_append_new(entries, x);
+	}
+	send_part(doc, msg, entries, false);
+	doc->state = DOC_SENT;
+	doc->n_sent++;
+	d->news_ms = clock_boot_ms();
+}
+
+/* ---- answers ---- */
+
+static struct lane_doc *doc_of(const struct pass_node *n, const json_t *msg)
+{
+	struct lane_docs *d = n->pass->lane_docs;
+	json_int_t id = json_integer_value(json_object_get(msg, "id"));
+
+	if (!d || id < ID_BASE || (size_t)(id - ID_BASE) >= d->n)
+		return NULL;
+	return d->v[id - ID_BASE].node == n ? &d->v[id - ID_BASE] : NULL;
+}
+
+static void fail(struct lane_doc *doc, const char *what, const char *text)
+{
+	doc->state = DOC_FAILED;
+	pass_say_error(doc->node->pass, doc->node->name, 0, "lane %s: %s%.500s",
+		doc->lane->row->name, what, text);
+}
+
+bool lanes_message(struct pass_node *n, const char *op, const json_t *msg)
+{
+	struct lane_doc *doc = doc_of(n, msg);
+	const char *text = json_string_value(json_object_get(msg, "text"));
+
+	if (!strcmp(op, "lane-waits"))
+		return true;
+	if (!doc)
+		return !strcmp(op, "lane") || !strcmp(op, "lane-lacks");
+	n->pass->lane_docs->news_ms = clock_boot_ms();
+	if (!strcmp(op, "lane") || !strcmp(op, "lane-lacks")) {
+		json_decref(doc->answer);
+		doc->answer = json_incref((json_t *)(uintptr_t)msg);
+		doc->state = !strcmp(op, "lane") ? DOC_ANSWERED : DOC_LACKS;
+	} else if (!strcmp(op, "other-root")) {
+		fail(doc, "", "the node's state directory is another one than it said");
+	} else {
+		fail(doc, "its agent refused it: ", text ? text : "no reason was given");
+	}
+	return true;
+}
+
+static struct lane_item *item_of(struct lane_doc *doc, int64_t job, int64_t attempt)
+{
+	for (size_t i = 0; i < doc->n; i++)
+		if (doc->items[i].job == job && doc->items[i].attempt == attempt)
+			return &doc->items[i];
+	return NULL;
+}
+
+/* What it was to have from before, and hasn't: made once more from the record, under the same token. */
+static int make_whole(struct lane_docs *d, struct lane_doc *doc, struct lane_item *x, struct err *e)
+{
+	struct pass *p = d->pass;
+	CLEANUP(job_done) struct job j = {0};
+	struct store_lane_needs *sent = NULL;
+	json_t *needs = NULL;
+	size_t n = 0;
+	int r = store_job(p->store, x->job, &j, e);
+
+	if (r == 0)
+		r = store_lane_needs(p->store, &sent, &n, e);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		if (sent[i].job == x->job && sent[i].attempt == x->attempt)
+			needs = json_loads(sent[i].needs, 0, NULL);
+	json_decref(x->whole);
+	x->whole = launch_entry(p, &j, &d->cluster->nodes[doc->lane->node].inv, needs, doc->node);
+	json_decref(needs);
+	store_lane_needs_done(sent, n);
+	return 0;
+}
+
+static int send_lacks(struct lane_docs *d, struct lane_doc *doc, struct err *e)
+{
+	const json_t *list = json_object_get(doc->answer, "entries"), *entry;
+	size_t i;
+	int r = 0;
+
+	if (doc->n_sent >= SENDS_MAX) {
+		fail(doc, "", "the node goes on lacking jobs that were sent to it");
+		return 0;
+	}
+	json_array_foreach(list, i, entry)
+	{
+		struct lane_item *x = item_of(doc, json_integer_value(json_array_get(entry, 0)),
+			json_integer_value(json_array_get(entry, 1)));
+
+		if (r >= 0 && x)
+			r = make_whole(d, doc, x, e);
+	}
+	if (r < 0)
+		return r;
+	launch_stage_bodies(d->pass);
+	send_doc(d, doc);
+	return 0;
+}
+
+static bool is_waited_for(const struct lane_doc *doc)
+{
+	return doc->state == DOC_SENT && node_answers(doc->node);
+}
+
+static size_t waited_for(const struct lane_docs *d)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		n += is_waited_for(&d->v[i]);
+	return n;
+}
+
+/* A first entry that may start starts at once: told by this pass, if it's quick. */
+static bool is_about_to_start(const struct lane_doc *doc)
+{
+	const json_t *entries = json_object_get(doc->answer, "entries"), *entry;
+	int64_t places = doc->lane->row->concurrency;
+	size_t i;
+
+	if (doc->state != DOC_ANSWERED || doc->is_paused || !node_answers(doc->node) ||
+		json_object_get(doc->answer, "waits"))
+		return false;
+	json_array_foreach(entries, i, entry)
+	{
+		int64_t job = json_integer_value(json_array_get(entry, 0)),
+			attempt = json_integer_value(json_array_get(entry, 1));
+		const char *state = json_string_value(json_array_get(entry, 2));
+
+		if (!state || !strcmp(state, "ended") || !strcmp(state, "conflict"))
+			continue;
+		if (places-- <= 0)
+			return false;
+		if (strcmp(state, "started") != 0 &&
+			!exchange_has_started(doc->node->pass, job, attempt))
+			return true;
+	}
+	return false;
+}
+
+static bool is_any_about_to_start(const struct lane_docs *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		if (is_about_to_start(&d->v[i]))
+			return true;
+	return false;
+}
+
+int lane_docs_send(struct lane_docs *d, struct err *e)
+{
+	struct pass *p = d->pass;
+	int64_t last = clock_boot_ms() + p->config->settings.launch_timeout_ms, until;
+	int r = 0;
+
+	launch_stage_bodies(p);
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i].generation)
+			send_doc(d, &d->v[i]);
+	while (r >= 0 && !p->signal_no && waited_for(d) && clock_boot_ms() < last) {
+		pass_turn(p);
+		for (size_t i = 0; r >= 0 && i < d->n; i++)
+			if (d->v[i].state == DOC_LACKS)
+				r = send_lacks(d, &d->v[i], e);
+	}
+	for (size_t i = 0; i < d->n; i++)
+		if (d->v[i].state == DOC_SENT)
+			fail(&d->v[i], "",
+				"its node didn't acknowledge it yet: what it has from before goes on, and the next pass asks");
+	until = clock_boot_ms() + START_MS;
+	while (r >= 0 && !p->signal_no && is_any_about_to_start(d) && clock_boot_ms() < until)
+		pass_turn(p);
+	return r;
+}
