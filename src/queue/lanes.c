@@ -290,8 +290,19 @@ static int fix_generation(struct lane_docs *d, struct lane_doc *doc, struct err 
 		most = r->acked_generation;
 
 	most = its > most ? its : most;
-	/* A change since this was read counts as well: it has a higher number, and is sent under the next one. */
-	return store_lane_bump(d->pass->store, r->name, most + 1, &doc->generation, e);
+	doc->generation = r->generation;
+	return r->generation > most
+		       ? 0
+		       : store_lane_bump(d->pass->store, r->name, most + 1, &doc->generation, e);
+}
+
+/* 1: somebody changed it since it was read, and an acknowledgement of this document would count for that. */
+static int was_changed(struct lane_docs *d, const struct lane_doc *doc, struct err *e)
+{
+	CLEANUP(store_lane_done) struct store_lane now = {0};
+	int r = store_lane(d->pass->store, doc->lane->row->name, &now, e);
+
+	return r < 0 ? r : now.generation != doc->lane->row->generation;
 }
 
 static int bind_all(struct lane_docs *d, struct err *e)
@@ -306,7 +317,12 @@ static int bind_all(struct lane_docs *d, struct err *e)
 
 		if (!has_changed(doc, lane_of_node(doc->node, doc->lane->row->name)))
 			continue;
-		r = bind_doc(d, doc, &n_binds, e);
+		r = was_changed(d, doc, e);
+		d->has_stale |= r > 0;
+		if (r > 0)
+			continue;
+		if (r == 0)
+			r = bind_doc(d, doc, &n_binds, e);
 		if (r >= 0)
 			r = fix_generation(d, doc, e);
 	}
@@ -450,7 +466,7 @@ static int hand_out(struct lane_docs *d, bool *ret_again, struct err *e)
 		r = record_all(d, &n_gone, e);
 	if (r >= 0)
 		remember(d);
-	*ret_again = n_gone > 0 || is_any_cut(d);
+	*ret_again = n_gone > 0 || d->has_stale || is_any_cut(d);
 	return r;
 }
 
