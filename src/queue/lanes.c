@@ -277,6 +277,7 @@ static int bind_doc(struct lane_docs *d, struct lane_doc *doc, size_t *n_binds, 
 		if (r)
 			return r < 0 ? r : 0;
 		++*n_binds;
+		d->n_bound++;
 	}
 	return 0;
 }
@@ -445,6 +446,16 @@ static bool is_any_cut(const struct lane_docs *d)
 	return false;
 }
 
+/* What was bound just now may be what others of the node waited for. */
+static bool has_more(const struct lane_docs *d)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->cluster->in_lanes.n; i++)
+		n += !d->cluster->in_lanes.v[i].is_bound;
+	return d->n_bound && n > d->n_bound;
+}
+
 /* *ret_again: some were let go of, or there was more than one document takes. */
 static int hand_out(struct lane_docs *d, bool *ret_again, struct err *e)
 {
@@ -466,7 +477,7 @@ static int hand_out(struct lane_docs *d, bool *ret_again, struct err *e)
 		r = record_all(d, &n_gone, e);
 	if (r >= 0)
 		remember(d);
-	*ret_again = n_gone > 0 || d->has_stale || is_any_cut(d);
+	*ret_again = n_gone > 0 || d->has_stale || is_any_cut(d) || has_more(d);
 	return r;
 }
 

@@ -44,6 +44,7 @@ struct lane_docs {
 	struct cluster_plan plan;
 	struct lane_doc *v;
 	size_t n;
+	size_t n_bound; /* in this round */
 	bool has_stale; /* some were changed meanwhile: another round */
 	int64_t news_ms; /* BOOTTIME of the last word of a node */
 };
