@@ -20,7 +20,6 @@ class Queue:
         lines = ["queue:", f"  job_root: {world.dir}/jobs", *(f"  {s}" for s in settings)]
         (self.home / "config.yml").write_text("\n".join(lines) + "\n")
         world.env["GPUSTOW_SIM"] = sim
-        if os.environ.get("LS_AGENT"): world.env["GPUSTOW_AGENT"] = os.environ["LS_AGENT"]
 
     # --- by hand ---
 
