@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import agent_cost
+import queue_cost
 
 TICK = os.sysconf("SC_CLK_TCK")
 rows = []
@@ -282,6 +283,22 @@ def store(top, build, program):
             told(name, row["ratio"], "x")
 
 
+def queue(top, build, program):
+    done = queue_cost.submit_rounds(top, build, program)
+    for k, name in enumerate(("/bin/true", "one durable commit, connection open", "job submit --no-tick", "a bare program: open, one job, close")):
+        told(f"queue: {name}, wall", *median_of([r[k] / 1000 for r in done], " ms"))
+    ratio, _, note = median_of([r[2] / (r[0] + r[1]) for r in done], "")
+    at_most("queue: job submit --no-tick: times /bin/true + one durable commit", ratio, 1.3, "", note)
+    told("queue: job submit --no-tick: times the bare program", *median_of([r[2] / r[3] for r in done], ""))
+    for n in (10_000, 100_000):
+        page, status = queue_cost.reading_ms(top, program, n)
+        at_most(f"queue: job ls -n 50, {n:,} jobs, wall of the command", page, 15, " ms")
+        at_most(f"queue: queue status --no-tick --json, {n:,} jobs, wall", status, 100, " ms")
+    told("queue: a pass over 64 nodes, none waits: CPU besides ssh's", *median_of(queue_cost.pass_cpu_ms(top, build, program, 0), " ms"))
+    each = queue_cost.pass_cpu_ms(top, build, program, 10_000)
+    at_most("queue: a pass over 64 nodes, 10,000 wait: CPU besides ssh's", statistics.median(each), 50, " ms", spread(each))
+
+
 def python_gpusched(top, build, program):
     python = next((p for p in ("/usr/bin/python3", sys.executable)
                    if subprocess.run([p, "-c", "import gpusched"], capture_output=True).returncode == 0), None)
@@ -315,7 +332,7 @@ def hosts(top, build, program):
     once.measure(build, told, at_most, report)
 
 
-ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "store": store, "hosts": hosts, "gpusched": python_gpusched,
+ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "store": store, "queue": queue, "hosts": hosts, "gpusched": python_gpusched,
        "agent": agent}
 
 

@@ -6,7 +6,8 @@ build=$(readlink -f "${1:-build}")
 here=$(dirname "$(readlink -f "$0")")
 work=$(mktemp -d)
 tmux() { command tmux -L "gpustow-pictures-$$" -f /dev/null "$@"; }
-trap 'tmux kill-server 2>/dev/null || true; rm -rf "$work"' EXIT
+strangers=()
+trap 'tmux kill-server 2>/dev/null || true; kill "${strangers[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 # shoot NAME COLUMNS ROWS: the pane as it is now.
 shoot() {
@@ -14,7 +15,7 @@ shoot() {
 	aha --black <"$work/screen" >"$work/screen.html"
 	chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
 		--disable-component-update --disable-sync --user-data-dir="$work/chromium" \
-		--window-size=$(($2 * 8 + 16)),$(($3 * 15 + 40)) --screenshot="$here/images/$1.png" "file://$work/screen.html" 2>/dev/null
+		--window-size=$(($2 * 8 + 60)),$(($3 * 15 + 40)) --screenshot="$here/images/$1.png" "file://$work/screen.html" 2>/dev/null
 }
 
 # wait_for TEXT: until the screen shows it.
@@ -41,3 +42,27 @@ tmux new-session -d -x 112 -y 24 -c "$work" -e LC_ALL=C.UTF-8 -e "GPUSTOW_SIM_DI
 	"export PATH='$build':\$PATH; gpustow run --sim 2x80G,2x24G --poll 0.5 jobs.txt; sleep 60"
 wait_for 'EXCEEDS' || true
 shoot run 112 24
+
+# The monitor on four simulated cards, with processes on three of them: all cards in detail, and by node.
+mkdir -p "$work/sim2" "$work/home"
+stranger() {
+	sleep 600 &
+	strangers+=("$!")
+	printf '{"pid": %d, "usage": %s}\n' "$!" "$1" >"$work/sim2/foreign$!.json"
+}
+stranger '{"0": 52000}'
+stranger '{"0": 9000, "1": 31000}'
+stranger '{"2": 11000}'
+tmux kill-server 2>/dev/null || true
+sleep 1
+tmux new-session -d -x 132 -y 44 -c "$work" -e LC_ALL=C.UTF-8 -e "GPUSTOW_SIM_DIR=$work/sim2" -e "HOME=$work/home" \
+	-e "GPUSTOW_AGENT_ROOT=$work/agent2" -e GPUSTOW_AGENT_IDLE=1 "'$build/gpustow' --sim 2x80G,2x24G; sleep 60"
+wait_for 'Simulated GPU'
+tmux send-keys v
+wait_for 'Cards 4 on'
+tmux send-keys Enter
+wait_for 'Processes 2 on'
+tmux send-keys t
+sleep 40
+shoot monitor 132 44
+tmux send-keys q

@@ -135,8 +135,8 @@ static enum admission check_card(const struct ledger *l, uint32_t card,
 }
 
 enum admission admit_check(const struct ledger *l, const struct attempts *t,
-	const struct attempt *except, uint32_t n_cards, const struct claim_card *cards,
-	const struct claim_policy *policy, struct refusal *ret)
+	const struct attempt *except, uint64_t order, uint32_t n_cards,
+	const struct claim_card *cards, const struct claim_policy *policy, struct refusal *ret)
 {
 	enum admission worst = ADMIT_YES;
 
@@ -158,7 +158,7 @@ enum admission admit_check(const struct ledger *l, const struct attempts *t,
 			*ret = r;
 			return ADMIT_NO;
 		}
-		ledger_room(l, t, except, (uint32_t)at, policy, &room);
+		ledger_room(l, t, except, order, (uint32_t)at, policy, &room);
 		a = check_card(l, (uint32_t)at, &room, &need, &r);
 		if (a != ADMIT_YES)
 			*ret = r;

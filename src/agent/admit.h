@@ -25,12 +25,12 @@ struct refusal {
 };
 
 /*
- * `except`: the attempt itself when it's in the table already (a claim of an earlier agent), else NULL. A CPU job always
+ * `order`: holds of a lower one count against it (ledger_room). `except`: the attempt itself when it's in the table already (a claim of an earlier agent), else NULL. A CPU job always
  * fits. *ret is filled unless the answer is ADMIT_YES.
  */
 enum admission admit_check(const struct ledger *l, const struct attempts *t,
-	const struct attempt *except, uint32_t n_cards, const struct claim_card *cards,
-	const struct claim_policy *policy, struct refusal *ret);
+	const struct attempt *except, uint64_t order, uint32_t n_cards,
+	const struct claim_card *cards, const struct claim_policy *policy, struct refusal *ret);
 
 /* A new {"op": "refused", ...}. */
 json_t *refusal_encode(const struct refusal *r, const struct attempt_name *n);

@@ -60,13 +60,18 @@ void answer_stale(struct client *c, const struct fence *highest, const struct at
 	say(c, msg);
 }
 
-void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir)
+json_t *claimed_message(const struct attempt_name *n, const char *dir)
 {
 	json_t *msg = message_of("claimed", n);
 
 	if (dir)
 		json_object_set_new(msg, "dir", json_string(dir));
-	say(c, msg);
+	return msg;
+}
+
+void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir)
+{
+	say(c, claimed_message(n, dir));
 }
 
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r)

@@ -15,6 +15,8 @@ void answer_stale(struct client *c, const struct fence *highest, const struct at
 
 /* The answers of a launch; c may be NULL (nobody is there any more). dir: a job's of the queue, else NULL. */
 void answer_claimed(struct client *c, const struct attempt_name *n, const char *dir);
+/* The message itself. */
+json_t *claimed_message(const struct attempt_name *n, const char *dir);
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r);
 void answer_conflict(struct client *c, const struct attempt_name *n, const char *token);
 void answer_other_root(struct client *c, const struct attempt_name *n, const char *root_id);

@@ -6,6 +6,7 @@
  * second launch with the same token can't reach into a claim that was born in between.
  */
 #include "agent/claim.h"
+#include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -27,7 +28,7 @@
 #define STAGE_TRIES 2000 /* of a millisecond each */
 
 /* One claim on its way: the files stay open from the writing to the sync. */
-struct stage {
+struct claim_stage {
 	char path[STAGE_PATH_LEN]; /* below the root; "": there's none (any more) */
 	int fd, lock_fd, state_fd, spec_fd;
 	bool was_spare, is_born, is_durable;
@@ -114,7 +115,7 @@ static void close_one(int *fd)
 	*fd = -1;
 }
 
-static void stage_close(struct stage *g)
+static void stage_close(struct claim_stage *g)
 {
 	close_one(&g->state_fd);
 	close_one(&g->spec_fd);
@@ -123,7 +124,7 @@ static void stage_close(struct stage *g)
 }
 
 /* One try: -EAGAIN when another one is at it, or has just turned it into a claim. */
-static int stage_try(struct root *r, struct stage *g)
+static int stage_try(struct root *r, struct claim_stage *g)
 {
 	if (mkdirat(r->fd, g->path, 0700) < 0 && errno != EEXIST)
 		return -errno;
@@ -176,7 +177,8 @@ static int write_file(int dirfd, const char *name, const void *bytes, size_t n, 
 	return 0;
 }
 
-static int stage_write(struct stage *g, const struct claim_spec *s, const char *spec, size_t n)
+static int stage_write(
+	struct claim_stage *g, const struct claim_spec *s, const char *spec, size_t n)
 {
 	struct claim_record rec = {.state = ATTEMPT_CLAIMED, .seq = 1, .pid_ns = proc_pid_ns()};
 	uint8_t state[CLAIM_STATE_SIZE] = {0};
@@ -191,7 +193,7 @@ static int stage_write(struct stage *g, const struct claim_spec *s, const char *
 	return r;
 }
 
-static int stage_sync(struct stage *g)
+static int stage_sync(struct claim_stage *g)
 {
 	int r = fdatasync(g->state_fd) < 0 || fdatasync(g->spec_fd) < 0 ? -errno : 0;
 	/* A spare's names are durable already. */
@@ -259,7 +261,7 @@ void claim_recycle(struct root *r, const struct attempt_name *n, const char *tok
 }
 
 /* A spare, if there's one, becomes this token's stage. */
-static void take_spare(struct root *r, struct stage *g)
+static void take_spare(struct root *r, struct claim_stage *g)
 {
 	char spare[STAGE_PATH_LEN];
 	if (!r->n_spares)
@@ -276,7 +278,7 @@ static void parent_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
 }
 
 /* The stage becomes the claim: 1 when it has, 0 and *ret when another one was there, negative when nothing is there. */
-static int stage_rename(struct root *r, struct stage *g, const struct claim_spec *s,
+static int stage_rename(struct root *r, struct claim_stage *g, const struct claim_spec *s,
 	enum claim_made *ret, struct err *e)
 {
 	char to[CLAIM_PATH_LEN], parent[CLAIM_PATH_LEN];
@@ -324,7 +326,7 @@ static int check_spec(const struct claim_spec *s, char **ret_text, struct err *e
 }
 
 /* 1: *g is ours alone; 0 and *ret: a claim turned up while we waited for it. */
-static int stage_open(struct root *r, struct stage *g, const struct claim_spec *s,
+static int stage_open(struct root *r, struct claim_stage *g, const struct claim_spec *s,
 	enum claim_made *ret, struct err *e)
 {
 	snprintf(g->path, sizeof(g->path), "new/%s", s->token);
@@ -347,7 +349,7 @@ static int stage_open(struct root *r, struct stage *g, const struct claim_spec *
 /* ---- a batch ---- */
 
 /* What has failed, or was there before, leaves the batch; nothing of its stage stays. */
-static void leave(struct root *r, struct stage *g, struct claim_order *o, int code)
+static void leave(struct root *r, struct claim_stage *g, struct claim_order *o, int code)
 {
 	o->code = code;
 	g->is_born = false;
@@ -357,10 +359,10 @@ static void leave(struct root *r, struct stage *g, struct claim_order *o, int co
 	stage_close(g);
 }
 
-static void prepare(struct root *r, struct claim_order *o, struct stage *g)
+static void prepare(struct root *r, struct claim_order *o, struct claim_stage *g)
 {
 	CLEANUP_FREE char *text = NULL;
-	*g = (struct stage){.fd = -1, .lock_fd = -1, .state_fd = -1, .spec_fd = -1};
+	*g = (struct claim_stage){.fd = -1, .lock_fd = -1, .state_fd = -1, .spec_fd = -1};
 	o->made = CLAIM_MADE;
 	o->code = check_spec(o->spec, &text, &o->err);
 	if (o->code < 0)
@@ -382,14 +384,14 @@ static void prepare(struct root *r, struct claim_order *o, struct stage *g)
 		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
 }
 
-static void sync_one(struct root *r, struct claim_order *o, struct stage *g)
+static void sync_one(struct root *r, struct claim_order *o, struct claim_stage *g)
 {
 	int code = stage_sync(g);
 	if (code < 0)
 		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
 }
 
-static void bear(struct root *r, struct claim_order *o, struct stage *g)
+static void bear(struct root *r, struct claim_order *o, struct claim_stage *g)
 {
 	int code = stage_rename(r, g, o->spec, &o->made, &o->err);
 	g->is_born = code > 0;
@@ -398,7 +400,8 @@ static void bear(struct root *r, struct claim_order *o, struct stage *g)
 }
 
 /* One sync for all that were born below the same parent as the i-th. A name that may not last takes its claim with it. */
-static void sync_parent(struct root *r, struct claim_order *o, struct stage *g, size_t i, size_t n)
+static void sync_parent(
+	struct root *r, struct claim_order *o, struct claim_stage *g, size_t i, size_t n)
 {
 	char parent[CLAIM_PATH_LEN], path[CLAIM_PATH_LEN];
 	parent_path(&o[i].spec->name, parent);
@@ -425,7 +428,7 @@ static void sync_parent(struct root *r, struct claim_order *o, struct stage *g, 
  */
 static void make_some(struct root *r, struct claim_order *o, size_t n)
 {
-	struct stage g[CLAIM_TOGETHER_MAX];
+	struct claim_stage g[CLAIM_TOGETHER_MAX];
 	for (size_t i = 0; i < n; i++)
 		prepare(r, &o[i], &g[i]);
 	for (size_t i = 0; i < n; i++) {
@@ -474,6 +477,91 @@ int claim_make(struct root *r, const struct claim_spec *s, enum claim_made *ret,
 	if (o.code >= 0)
 		*ret = o.made;
 	return o.code;
+}
+
+void claim_stage_free(struct claim_stage *g)
+{
+	if (!g)
+		return;
+	stage_close(g);
+	free(g);
+}
+
+void claim_stage_drop(struct root *r, struct claim_stage *g)
+{
+	if (g && is_same_file(g->fd, r->fd, g->path))
+		fd_remove_tree_at(r->fd, g->path);
+	claim_stage_free(g);
+}
+
+void claim_stage_touch(const struct claim_stage *g)
+{
+	futimens(g->fd, NULL);
+}
+
+int claim_stage_new(
+	struct root *r, const struct claim_spec *s, struct claim_stage **ret, struct err *e)
+{
+	CLEANUP_FREE char *text = NULL;
+	enum claim_made made = CLAIM_MADE;
+	struct claim_stage *g;
+	int code = check_spec(s, &text, e);
+	if (code < 0)
+		return code;
+	g = xcalloc(1, sizeof(*g));
+	g->fd = g->lock_fd = g->state_fd = g->spec_fd = -1;
+	code = find_existing(r, s, &made, e);
+	if (!code) {
+		code = stage_open(r, g, s, &made, e);
+		code = code > 0 ? 0 : code < 0 ? code : 1;
+	}
+	if (code > 0)
+		code = err_set(e, -EEXIST, "there is a claim of that name already");
+	if (!code && text) {
+		code = stage_write(g, s, text, strlen(text));
+		if (!code)
+			code = stage_sync(g);
+		if (code < 0) {
+			err_sys(e, code, "cannot write a claim into %s", r->path);
+			fd_remove_tree_at(r->fd, g->path);
+		}
+	}
+	if (code < 0) {
+		claim_stage_free(g);
+		return code;
+	}
+	*ret = g;
+	return 0;
+}
+
+int claim_stage_birth(struct root *r, struct claim_stage *g, const struct claim_spec *s,
+	enum claim_made *ret, struct err *e)
+{
+	enum claim_made made = CLAIM_MADE;
+	int code = find_existing(r, s, &made, e);
+	/* Swept, or taken away: what is gone is made anew. */
+	if (!code && !is_same_file(g->fd, r->fd, g->path)) {
+		claim_stage_free(g);
+		return claim_make(r, s, ret, e);
+	}
+	if (!code)
+		code = stage_rename(r, g, s, &made, e);
+	if (code > 0) {
+		struct claim_order o = {.spec = s, .made = CLAIM_MADE};
+
+		g->is_born = true;
+		sync_parent(r, &o, g, 0, 1);
+		code = o.code;
+		if (code < 0 && e)
+			*e = o.err;
+	}
+	if (code >= 0)
+		*ret = made;
+	if (code < 0 || made != CLAIM_MADE)
+		claim_stage_drop(r, g);
+	else
+		claim_stage_free(g);
+	return code < 0 ? code : 0;
 }
 
 int claim_lock(int claim_fd)

@@ -122,6 +122,22 @@ struct claim_order {
 	32 /* at once; more are made in portions, for each holds descriptors open */
 void claim_make_all(struct root *r, struct claim_order *orders, size_t n);
 
+/*
+ * A claim made ready ahead of its time: staged and synced, but not born, so nobody may start it. Its birth costs one rename
+ * and one sync. It holds the stage's lock; what isn't born is swept like any stage an hour after it was last touched.
+ */
+struct claim_stage;
+/* -EEXIST: a claim or a retired line of that name is there. Negative: nothing of it is left. */
+int claim_stage_new(
+	struct root *r, const struct claim_spec *s, struct claim_stage **ret, struct err *e);
+/* As claim_make; frees g whatever comes of it. s must say what it said when it was staged. */
+int claim_stage_birth(struct root *r, struct claim_stage *g, const struct claim_spec *s,
+	enum claim_made *ret, struct err *e);
+void claim_stage_touch(const struct claim_stage *g);
+/* Takes it away again; or only forgets it, for the next agent to write over. NULL is fine. */
+void claim_stage_drop(struct root *r, struct claim_stage *g);
+void claim_stage_free(struct claim_stage *g);
+
 /* Opens the directory of a claim: descriptor, or -ENOENT. */
 int claim_open(const struct root *r, const struct attempt_name *n);
 /*

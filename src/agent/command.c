@@ -7,14 +7,16 @@
 
 #include "agent/answer.h"
 #include "agent/files.h"
-#include "agent/job_dir.h"
 #include "agent/job_remove.h"
+#include "agent/job_spec.h"
+#include "agent/lane_command.h"
+#include "agent/lanes.h"
 #include "agent/release.h"
 #include "agent/server.h"
+#include "agent/signal.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "core/wire.h"
-#include "gpu/sim_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@
 #define OBSERVED_BYTES \
 	(WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
-enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_STREAM = 8 };
+enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_ID = 8 };
 
 static int name_of(const struct client *c, int64_t job, int64_t attempt, struct attempt_name *ret)
 {
@@ -176,77 +178,6 @@ static int on_sample(struct agent *a, struct client *c, const json_t *msg, struc
 
 /* ---- launch ---- */
 
-static void add_var(json_t *env, const char *name, const char *value)
-{
-	char *s = xasprintf("%s=%s", name, value);
-
-	json_array_append_new(env, json_string(s));
-	free(s);
-}
-
-/* Where simulated jobs say what they hold: asked once, for it looks at the disk. */
-static const json_t *sim_vars(struct agent *a)
-{
-	const char *sim = getenv("GPUSTOW_SIM");
-	char dir[4096];
-
-	if (a->sim_vars)
-		return a->sim_vars;
-	a->sim_vars = json_array();
-	if (!sim || !*sim)
-		return a->sim_vars;
-	add_var(a->sim_vars, "GPUSTOW_SIM", sim);
-	if (!sim_dir(dir, sizeof(dir), NULL))
-		add_var(a->sim_vars, "GPUSTOW_SIM_DIR", dir);
-	return a->sim_vars;
-}
-
-/* What the agent adds: the mark, and the simulation's. */
-static void add_own_vars(struct agent *a, json_t *env, const struct attempt_name *n)
-{
-	char mark[ATTEMPT_NAME_LEN];
-
-	attempt_name_format(n, mark);
-	add_var(env, "GPUSTOW_MARK", mark);
-	json_array_extend(env, (json_t *)(uintptr_t)sim_vars(a));
-}
-
-static int job_spec(struct agent *a, const struct client *c, const json_t *job, json_t *shared,
-	struct claim_spec *ret, struct err *e)
-{
-	struct attempt_name n;
-	json_t *o, *env;
-	int64_t number, attempt;
-	int r = wire_int(job, "job", 1, INT64_MAX, &number, e);
-
-	if (!r)
-		r = wire_int(job, "attempt", 1, UINT32_MAX, &attempt, e);
-	if (r)
-		return r;
-	if (json_object_get(job, "env") && !json_is_array(json_object_get(job, "env")))
-		return err_set(e, -EINVAL, "job %lld: \"env\" must be a list", (long long)number);
-	name_of(c, number, attempt, &n);
-	o = json_copy((json_t *)job);
-	env = json_array();
-	if (json_object_get(o, "dir"))
-		r = job_dir_expand(o, &n, agent_account(a), env, e);
-	json_array_extend(env, shared);
-	json_array_extend(env, json_object_get(job, "env"));
-	add_own_vars(a, env, &n);
-	json_object_set_new(o, "env", env);
-	json_object_del(o, "queue");
-	json_object_del(o, "boot_id");
-	if (!r)
-		r = claim_spec_decode(o, ret, e);
-	json_decref(o);
-	if (r)
-		return err_wrap(e, r, "job %lld", (long long)number);
-	job_dir_fill(ret);
-	ret->name = n;
-	memcpy(ret->boot_id, a->attempts.boot_id, sizeof(ret->boot_id));
-	return 0;
-}
-
 static void specs_free(struct claim_spec *specs, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -270,7 +201,7 @@ static int launch_specs(struct agent *a, const struct client *c, const json_t *m
 		return err_set(e, -EINVAL, "the message's \"env\" must be a list");
 	specs = xcalloc(n, sizeof(*specs));
 	for (size_t i = 0; i < n; i++) {
-		int r = job_spec(a, c, json_array_get(jobs, i), shared, &specs[i], e);
+		int r = job_spec(a, c->queue, json_array_get(jobs, i), shared, &specs[i], e);
 
 		if (r) {
 			specs_free(specs, i);
@@ -311,26 +242,26 @@ static json_t *observed_message(const struct agent *a, const json_t *msg)
 {
 	json_t *id = json_object_get(msg, "id");
 
-	return json_pack("{s:s, s:O, s:s, s:s, s:[]}", "op", "observed", "id", id, "root_id",
-		a->root.id, "boot_id", a->attempts.boot_id, "claims");
+	return json_pack("{s:s, s:O, s:s, s:s, s:[], s:[]}", "op", "observed", "id", id, "root_id",
+		a->root.id, "boot_id", a->attempts.boot_id, "claims", "lanes");
 }
 
 /* Sends what is there once it's many; all but the last message say that more follow. */
 static void observed_add(const struct agent *a, struct client *c, const json_t *msg, json_t **out,
-	size_t *size, json_t *claim)
+	size_t *size, const char *key, json_t *item)
 {
-	json_t *claims = json_object_get(*out, "claims");
-	size_t bytes = json_dumpb(claim, NULL, 0, JSON_COMPACT);
+	json_t *list = json_object_get(*out, key);
+	size_t bytes = json_dumpb(item, NULL, 0, JSON_COMPACT);
 
 	*size += bytes;
-	if (json_array_size(claims) == OBSERVED_STEP || (*size > OBSERVED_BYTES && *size > bytes)) {
+	if (json_array_size(list) == OBSERVED_STEP || (*size > OBSERVED_BYTES && *size > bytes)) {
 		*size = bytes;
 		json_object_set_new(*out, "more", json_true());
 		client_send(c, *out);
 		*out = observed_message(a, msg);
-		claims = json_object_get(*out, "claims");
+		list = json_object_get(*out, key);
 	}
-	json_array_append_new(claims, claim);
+	json_array_append_new(list, item);
 }
 
 static int on_observe(struct agent *a, struct client *c, const json_t *msg, struct err *e)
@@ -348,11 +279,17 @@ static int on_observe(struct agent *a, struct client *c, const json_t *msg, stru
 	out = observed_message(a, msg);
 	for (size_t i = 0; i < a->attempts.n; i++)
 		if (!strcmp(a->attempts.items[i]->name.queue, c->queue))
-			observed_add(a, c, msg, &out, &size, observed_claim(a->attempts.items[i]));
+			observed_add(a, c, msg, &out, &size, "claims",
+				observed_claim(a->attempts.items[i]));
 	for (size_t i = 0; i < json_array_size(want); i++)
 		if (!pair_of(c, json_array_get(want, i), &n) && !attempts_find(&a->attempts, &n) &&
 			!retired_find(a->retired, &n, token, &end))
-			observed_add(a, c, msg, &out, &size, observed_retired(&n, token, &end));
+			observed_add(a, c, msg, &out, &size, "claims",
+				observed_retired(&n, token, &end));
+	for (size_t i = 0; i < lanes_count(a); i++)
+		if (!strcmp(lanes_at(a, i)->queue, c->queue))
+			observed_add(
+				a, c, msg, &out, &size, "lanes", lane_encode(a, lanes_at(a, i)));
 	client_send(c, out);
 	return 0;
 }
@@ -383,6 +320,11 @@ static int on_stop(struct agent *a, struct client *c, const json_t *msg, struct 
 		if (r)
 			return err_sys(e, r, "job %lld can't be told to stop", (long long)job);
 	}
+	/* One that waits in a lane is out of it, durably, before the answer says that it never starts. */
+	while (!at && !r && lanes_waiting(a, &n))
+		r = lanes_take_out(a, &n, e);
+	if (!at && r)
+		return err_wrap(e, r, "job %lld can't be taken out of its lane", (long long)job);
 	if (!at && retired_find(a->retired, &n, token, &end)) {
 		client_send(c, message_of("none", &n));
 		return 0;
@@ -468,16 +410,18 @@ static const struct command {
 	{"watch", NEEDS_HELLO, on_watch},
 	{"sample", NEEDS_HELLO, on_sample},
 	{"launch", NEEDS_HELLO | NEEDS_FENCE, on_launch},
+	{"lane", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_ID, lane_command},
 	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
-	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_STREAM, job_remove},
+	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_ID, job_remove},
 	{"release", NEEDS_HELLO, on_release},
 	{"resume", NEEDS_HELLO, on_resume},
-	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_STREAM, files_stage},
-	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_STREAM, files_open},
+	{"stage", NEEDS_HELLO | NEEDS_FENCE | NAMES_ID, files_stage},
+	{"file", NEEDS_HELLO | WAITS_FOR_LAUNCH | NAMES_ID, files_open},
 	{"credit", NEEDS_HELLO, files_credit},
 	{"close", NEEDS_HELLO, files_close},
+	{"signal", NEEDS_HELLO | NAMES_ID, signal_send},
 	{"yield", WAITS_FOR_LAUNCH, on_yield},
 	{"ping", 0, on_ping},
 };
@@ -518,7 +462,7 @@ static void obey(struct agent *a, struct client *c, const struct command *cmd, c
 		r = check_fence(a, c, &e);
 	if (!r)
 		r = cmd->run(a, c, msg, &e);
-	if (r && (cmd->needs & NAMES_STREAM) && json_is_integer(id))
+	if (r && (cmd->needs & NAMES_ID) && json_is_integer(id))
 		client_error_of(c, json_integer_value(id), e.text);
 	else if (r)
 		client_error(c, e.text);

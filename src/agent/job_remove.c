@@ -2,6 +2,7 @@
 #include "agent/job_remove.h"
 
 #include "agent/job_dir.h"
+#include "agent/lanes.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -11,7 +12,7 @@
 
 #define NAMES_MAX 10000
 
-/* "7.1", which has no claim any more. */
+/* "7.1", which has no claim any more, and won't have one: a lane makes the next one's directory ahead. */
 static bool may_remove(
 	struct agent *a, const struct client *c, const json_t *v, struct attempt_name *ret)
 {
@@ -22,7 +23,8 @@ static bool may_remove(
 		return false;
 	if (snprintf(name, sizeof(name), "%s/%s", c->queue, json_string_value(v)) >=
 			(int)sizeof(name) ||
-		attempt_name_parse(name, ret) || attempts_find(&a->attempts, ret))
+		attempt_name_parse(name, ret) || attempts_find(&a->attempts, ret) ||
+		lanes_waiting(a, ret))
 		return false;
 	fd = claim_open(&a->root, ret);
 	return fd == -ENOENT;

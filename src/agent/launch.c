@@ -6,6 +6,7 @@
 
 #include "agent/answer.h"
 #include "agent/job_dir.h"
+#include "agent/lanes.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -45,6 +46,12 @@ void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec)
 	*spec = (struct claim_spec){0};
 }
 
+void launch_add_lane(struct agent *a, uint64_t number, struct claim_spec *spec)
+{
+	launch_add(a, 0, spec);
+	a->launch.line[a->launch.n - 1].lanes = number;
+}
+
 /* ---- promises ---- */
 
 static size_t add_tentative(const struct agent *a, struct promise_row *rows, size_t n, size_t max)
@@ -54,7 +61,9 @@ static size_t add_tentative(const struct agent *a, struct promise_row *rows, siz
 	for (size_t i = l->at; i < l->n_batch; i++) {
 		const struct claim_spec *s = &l->line[i].spec;
 
-		for (uint32_t k = 0; l->line[i].client && k < s->n_cards; k++) {
+		bool is_new = l->line[i].client || l->line[i].lanes;
+
+		for (uint32_t k = 0; is_new && k < s->n_cards; k++) {
 			size_t at = 0;
 
 			while (at < n && !(rows[at].is_tentative &&
@@ -76,7 +85,10 @@ static size_t add_tentative(const struct agent *a, struct promise_row *rows, siz
 static int publish(struct agent *a, struct err *e)
 {
 	struct promise_row rows[PROMISE_ROWS_MAX];
-	size_t n = ledger_promises(a->ledger, &a->attempts, rows, PROMISE_ROWS_MAX);
+	size_t n;
+
+	lanes_hold(a);
+	n = ledger_promises(a->ledger, &a->attempts, rows, PROMISE_ROWS_MAX);
 
 	n = add_tentative(a, rows, n, PROMISE_ROWS_MAX);
 	return promise_publish(a->promise, rows, n, e);
@@ -208,15 +220,31 @@ static void drop_body(struct agent *a, const struct claim_spec *s)
 }
 
 /* A job of the queue has its directory before it has a claim. What has a claim already isn't touched: claim_make_all says so. */
-static int make_dir(struct agent *a, struct launch_job *j, struct err *e)
+static int make_dir(struct agent *a, struct claim_spec *s, bool *ret_is_new, struct err *e)
 {
-	CLEANUP_CLOSE int there = j->spec.dir ? claim_open(&a->root, &j->spec.name) : -1;
-	int r = 0;
+	CLEANUP_CLOSE int there = s->dir ? claim_open(&a->root, &s->name) : -1;
+	bool is_new = s->dir && there == -ENOENT;
+	int r = is_new ? job_dir_make(&a->root, s, e) : 0;
 
-	j->has_new_dir = j->spec.dir && there == -ENOENT;
-	if (j->has_new_dir)
-		r = job_dir_make(&a->root, &j->spec, e);
-	j->spec.oom_kills = j->has_new_dir ? proc_oom_kills() : -1;
+	s->oom_kills = is_new ? proc_oom_kills() : -1;
+	*ret_is_new = is_new;
+	return r;
+}
+
+int launch_make_claim(
+	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e)
+{
+	bool is_new;
+	int r = make_dir(a, s, &is_new, e);
+
+	if (r)
+		return r;
+	fault_point("agent.before-claim");
+	r = claim_make(&a->root, s, ret_made, e);
+	if (r && is_new)
+		job_dir_drop(s);
+	if (!r && *ret_made == CLAIM_MADE)
+		drop_body(a, s);
 	return r;
 }
 
@@ -280,7 +308,7 @@ static void admit(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {.reason = "disk"};
 	struct err e = {0};
 
-	if (make_dir(a, j, &e)) {
+	if (make_dir(a, &j->spec, &j->has_new_dir, &e)) {
 		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
 		refuse(a, j, &refusal);
 		return;
@@ -289,6 +317,37 @@ static void admit(struct agent *a, struct launch_job *j)
 	l->admitted[l->n_admitted++] = (size_t)(j - l->line);
 	if (l->n_admitted == CLAIM_TOGETHER_MAX)
 		make_claims(a);
+}
+
+/* Nobody asked just now, so nobody is answered; who commands hears of it by a hint. */
+static void start_of_lane(struct agent *a, struct launch_job *j)
+{
+	struct attempt_name name = j->spec.name;
+	struct refusal refusal = {.reason = "disk"};
+	enum claim_made made = CLAIM_MADE;
+	struct err e = {0};
+	struct attempt *at;
+	struct client *c;
+
+	fault_point("agent.before-lane-start");
+	if (lanes_claim(a, &j->spec, &made, &e)) {
+		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
+		lanes_refused(a, j->lanes, &j->spec, &refusal);
+	} else if (made != CLAIM_MADE) {
+		found_on_disk(a, j, made);
+		lanes_claimed(a, &name);
+	} else {
+		fault_point("agent.after-lane-claim");
+		at = attempts_add(&a->attempts, &j->spec);
+		if (attempts_start(&a->attempts, at, &j->spec, &e))
+			agent_log(a, "%s", e.text);
+		ledger_note(a->ledger, at, sampler_asked(a->sampler));
+		lanes_claimed(a, &name);
+		c = agent_commander(a, name.queue);
+		if (c)
+			client_push(c, claimed_message(&name, j->spec.dir));
+	}
+	j->is_decided = true;
 }
 
 static void start_again(struct agent *a, struct launch_job *j, struct attempt *at)
@@ -300,14 +359,44 @@ static void start_again(struct agent *a, struct launch_job *j, struct attempt *a
 	ledger_note(a->ledger, at, sampler_asked(a->sampler));
 }
 
-static enum admission check(const struct agent *a, const struct attempt *except,
+static enum admission check(struct agent *a, const struct attempt *except,
 	const struct claim_spec *s, struct refusal *ret)
 {
 	if (s->n_cards && a->launch.blocked.reason) {
 		*ret = a->launch.blocked;
 		return ADMIT_NO;
 	}
-	return admit_check(a->ledger, &a->attempts, except, s->n_cards, s->cards, &s->policy, ret);
+	lanes_hold(a);
+	return admit_check(a->ledger, &a->attempts, except, lanes_order(a, &s->name), s->n_cards,
+		s->cards, &s->policy, ret);
+}
+
+/* Looked at again for a while, before it counts as a refusal. */
+static bool is_tied(const struct agent *a, enum admission answer)
+{
+	return answer == ADMIT_TIE &&
+	       (!a->launch.tie_until_ms || a->now_ms < a->launch.tie_until_ms);
+}
+
+static bool decide_lanes(struct agent *a, struct launch_job *j)
+{
+	struct refusal refusal = {0};
+	enum admission answer;
+
+	if (!lanes_may_start(a, j->lanes, &j->spec)) {
+		lanes_refused(a, j->lanes, &j->spec, NULL);
+		j->is_decided = true;
+		return true;
+	}
+	answer = check(a, NULL, &j->spec, &refusal);
+	if (is_tied(a, answer))
+		return false;
+	if (answer == ADMIT_YES)
+		start_of_lane(a, j);
+	else
+		lanes_refused(a, j->lanes, &j->spec, &refusal);
+	j->is_decided = true;
+	return true;
 }
 
 /* Decides one; false when a tie makes the batch wait. */
@@ -317,6 +406,8 @@ static bool decide(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {0};
 	enum admission answer;
 
+	if (j->lanes)
+		return decide_lanes(a, j);
 	if (j->client && (is_stale(a, j) || is_known(a, j)))
 		return true;
 	if (!j->client && (!at || !at->wants_start)) {
@@ -326,7 +417,7 @@ static bool decide(struct agent *a, struct launch_job *j)
 		return true;
 	}
 	answer = check(a, at, &j->spec, &refusal);
-	if (answer == ADMIT_TIE && (!a->launch.tie_until_ms || a->now_ms < a->launch.tie_until_ms))
+	if (is_tied(a, answer))
 		return false;
 	if (at) {
 		at->is_admitting = false;

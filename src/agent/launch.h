@@ -1,7 +1,7 @@
 /*
- * The line of those who want to start (protocol.md 4 and 9): launches of controllers, and claims of an earlier agent that
- * nobody started. They're admitted in batches, in order: publish tentative, read the others, sample if the last one won't do,
- * check; then claim for many at once, answer, fork.
+ * The line of those who want to start (protocol.md 4 and 9): launches of controllers, the next ones of lanes, and claims of
+ * an earlier agent that nobody started. They're admitted in batches, in order: publish tentative, read the others, sample
+ * if the last one won't do, check; then claim for many at once, answer, fork.
  *
  *   line --> batch: published --> sampled --> decided one by one (a tie waits up to 2 s) --> published anew
  */
@@ -18,6 +18,8 @@ struct agent;
 
 struct launch_job {
 	uint64_t client; /* 0: a claim that's there already */
+	uint64_t
+		lanes; /* the number by which a lane knows its next one (lanes.h), client is 0; else 0 */
 	struct claim_spec spec;
 	bool is_decided;
 	bool has_new_dir; /* its job directory was made for this launch */
@@ -38,6 +40,11 @@ struct launch {
 void launch_done(struct launch *l);
 /* Puts one at the end of the line; takes *spec. */
 void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec);
+/* The same for a lane's next one: nobody waits for the answer, the lane is told. */
+void launch_add_lane(struct agent *a, uint64_t number, struct claim_spec *spec);
+/* A job's directory, if it has one, and its claim. As claim_make. */
+int launch_make_claim(
+	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e);
 /* Goes as far as it can. Call after anything changed: the line, the sample, the time. */
 void launch_turn(struct agent *a);
 /* ms until launch_turn must be called again; -1: only when something happens. */

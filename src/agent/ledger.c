@@ -35,6 +35,8 @@ struct ledger {
 	struct track *track;
 	struct promise_other *others;
 	size_t n_others;
+	struct ledger_hold *holds;
+	size_t n_holds;
 	struct stamp *stamps;
 	size_t n_stamps, cap_stamps;
 	struct xids *xids;
@@ -58,6 +60,7 @@ void ledger_free(struct ledger *l)
 	free(l->proc_owner);
 	track_free(l->track);
 	free(l->others);
+	free(l->holds);
 	free(l->stamps);
 	free(l->xids);
 	free(l);
@@ -366,6 +369,54 @@ int64_t ledger_charge(const struct ledger *l, const struct attempt *a, uint32_t 
 	return budget_of(c->declared_mib, c->held_mib, c->peak_mib, a->policy.spike_buffer);
 }
 
+static bool is_same_hold(const struct ledger_hold *x, const struct ledger_hold *y)
+{
+	return x->order == y->order && x->next_mib == y->next_mib &&
+	       x->running_mib == y->running_mib && x->is_place == y->is_place &&
+	       x->is_told == y->is_told && !strcmp(x->uuid, y->uuid);
+}
+
+bool ledger_set_holds(struct ledger *l, struct ledger_hold *rows, size_t n)
+{
+	bool is_same = n == l->n_holds;
+
+	for (size_t i = 0; is_same && i < n; i++)
+		is_same = is_same_hold(&rows[i], &l->holds[i]);
+	if (is_same) {
+		free(rows);
+		return false;
+	}
+	free(l->holds);
+	l->holds = rows;
+	l->n_holds = n;
+	l->n_changes++;
+	return true;
+}
+
+/* Beyond what the lane's running ones are charged already. */
+static int64_t hold_mib(const struct ledger *l, const struct ledger_hold *h)
+{
+	int64_t next = h->next_mib < 0 ? card_total(l, h->uuid) : h->next_mib;
+
+	return next > h->running_mib ? next - h->running_mib : 0;
+}
+
+/* What all lanes hold on a card, of those whose hold is told or of all. */
+static int64_t held_by_lanes(const struct ledger *l, const char *uuid, bool only_told)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < l->n_holds; i++)
+		if (!strcmp(l->holds[i].uuid, uuid) && (l->holds[i].is_told || !only_told))
+			sum += hold_mib(l, &l->holds[i]);
+	return sum;
+}
+
+static int64_t at_most(int64_t mib, int64_t limit)
+{
+	return limit <= 0 ? 0 : mib < limit ? mib : limit;
+}
+
 static bool is_charged(const struct attempt *a, uint32_t k)
 {
 	return a->rec.state != ATTEMPT_ENDED || a->cards[k].held_mib > 0;
@@ -382,10 +433,11 @@ static int64_t own_held(const struct ledger *l, uint32_t card)
 }
 
 void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except,
-	uint32_t card, const struct claim_policy *policy, struct card_room *ret)
+	uint64_t order, uint32_t card, const struct claim_policy *policy, struct card_room *ret)
 {
 	const struct gpu_card *g = &l->snap.cards[card];
-	int64_t used = value_is_present(g->m[METRIC_MEM_USED]) ? g->m[METRIC_MEM_USED].v : 0, held;
+	int64_t used = value_is_present(g->m[METRIC_MEM_USED]) ? g->m[METRIC_MEM_USED].v : 0, held,
+		ours;
 
 	*ret = (struct card_room){
 		.total_mib =
@@ -405,10 +457,19 @@ void ledger_room(const struct ledger *l, const struct attempts *t, const struct 
 				ret->has_whole = true;
 		}
 	}
+	ours = ret->budgets_mib;
+	for (size_t i = 0; i < l->n_holds; i++) {
+		const struct ledger_hold *h = &l->holds[i];
+
+		if (h->order >= order || strcmp(h->uuid, g->uuid) != 0)
+			continue;
+		ret->budgets_mib += hold_mib(l, h);
+		ret->n_ours += h->is_place;
+	}
 	/* Where nobody says which process holds what, our own are credited with what they were promised. */
 	held = own_held(l, card);
-	if (g->is_blind && ret->budgets_mib > held)
-		held = ret->budgets_mib;
+	if (g->is_blind && ours > held)
+		held = ours;
 	ret->foreign_mib = budget_foreign(used, held, track_foreign_peaks(l->track, g->uuid),
 		policy->spike_buffer, policy->high_water);
 }
@@ -441,6 +502,21 @@ static uint32_t row_of(const struct sample *s, const struct attempt_name *n, uin
 	return 0;
 }
 
+/* No more than what is left of the card beside what runs: that much is kept, and several lanes may wait for one card. */
+static void put_lane_mib(const struct ledger *l, struct sample *s)
+{
+	if (!l->n_holds)
+		return;
+	s->lane_mib = xcalloc(l->snap.n_cards + 1, sizeof(*s->lane_mib));
+	for (uint32_t i = 0; i < l->snap.n_cards; i++) {
+		int64_t left = card_total(l, l->snap.cards[i].uuid);
+
+		for (uint32_t k = 0; k < s->n_rows; k++)
+			left -= s->rows[k].card == i ? s->rows[k].budget_mib : 0;
+		s->lane_mib[i] = at_most(held_by_lanes(l, l->snap.cards[i].uuid, false), left);
+	}
+}
+
 void ledger_sample(
 	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
 {
@@ -460,6 +536,44 @@ void ledger_sample(
 	ret->promised_mib = xcalloc(l->snap.n_cards + 1, sizeof(*ret->promised_mib));
 	for (uint32_t i = 0; i < l->snap.n_cards; i++)
 		ret->promised_mib[i] = ledger_promised(l, i, true);
+	put_lane_mib(l, ret);
+}
+
+static size_t promise_at(struct promise_row *rows, size_t n, const char *uuid)
+{
+	size_t at = 0;
+
+	while (at < n && strcmp(rows[at].uuid, uuid) != 0)
+		at++;
+	return at;
+}
+
+/*
+ * Others' promises are left room for: two users' lanes that wait for one card would otherwise refuse each other for ever.
+ * Each card once, for all its holds.
+ */
+static size_t add_holds(const struct ledger *l, struct promise_row *rows, size_t n, size_t max)
+{
+	for (size_t i = 0; i < l->n_holds; i++) {
+		const char *uuid = l->holds[i].uuid;
+		size_t at = promise_at(rows, n, uuid), k = 0;
+		int64_t mib = held_by_lanes(l, uuid, true), left = card_total(l, uuid);
+
+		while (k < i && strcmp(l->holds[k].uuid, uuid) != 0)
+			k++;
+		if (k < i || (at == n && n == max))
+			continue;
+		for (k = 0; k < l->n_others; k++)
+			left -= strcmp(l->others[k].row.uuid, uuid) ? 0 : l->others[k].row.mib;
+		mib = at_most(mib, left - (at < n ? rows[at].mib : 0));
+		if (mib && at == n) {
+			rows[n] = (struct promise_row){0};
+			memcpy(rows[n++].uuid, uuid, GPU_UUID_LEN);
+		}
+		if (mib)
+			rows[at].mib += mib;
+	}
+	return n;
 }
 
 size_t ledger_promises(
@@ -471,12 +585,10 @@ size_t ledger_promises(
 		const struct attempt *a = t->items[i];
 
 		for (uint32_t k = 0; k < a->n_cards; k++) {
-			size_t at = 0;
+			size_t at = promise_at(ret, n, a->cards[k].uuid);
 
 			if (!is_charged(a, k))
 				continue;
-			while (at < n && strcmp(ret[at].uuid, a->cards[k].uuid) != 0)
-				at++;
 			if (at == n && n == max)
 				continue;
 			if (at == n) {
@@ -486,5 +598,5 @@ size_t ledger_promises(
 			ret[at].mib += ledger_charge(l, a, k);
 		}
 	}
-	return n;
+	return add_holds(l, ret, n, max);
 }

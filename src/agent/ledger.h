@@ -46,15 +46,28 @@ bool ledger_tentative(
 /* The uid with the largest promise there; (uid_t)-1 without. */
 uid_t ledger_promiser(const struct ledger *l, const char *uuid);
 
-/* A card as the check sees it, for a newcomer with this policy; `except` (may be NULL) isn't counted. card: position. */
+/* What a lane keeps of a card for its next one: max(running, next). */
+struct ledger_hold {
+	char uuid[GPU_UUID_LEN];
+	uint64_t order;
+	int64_t next_mib; /* -1: the whole card */
+	int64_t running_mib; /* what the lane's running ones are charged there */
+	bool is_place; /* none of them runs there: its next one takes a place among the card's jobs */
+	bool is_told; /* other users' agents see it */
+};
+/* Takes the array. False when it says what the last one said. */
+bool ledger_set_holds(struct ledger *l, struct ledger_hold *rows, size_t n);
+
+/* A card as the check sees it, for a newcomer with this policy; `except` (may be NULL) isn't counted, nor are holds of
+ * this order (UINT64_MAX: one of no lane) and above. card: position. */
 void ledger_room(const struct ledger *l, const struct attempts *t, const struct attempt *except,
-	uint32_t card, const struct claim_policy *policy, struct card_room *ret);
+	uint64_t order, uint32_t card, const struct claim_policy *policy, struct card_room *ret);
 /* What one attempt is charged on its k-th card. */
 int64_t ledger_charge(const struct ledger *l, const struct attempt *a, uint32_t k);
 
 /* The sample for the wire; everything in it is the caller's. */
 void ledger_sample(
 	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret);
-/* Our own promises, one firm row a card. Returns how many, at most max. */
+/* Our own promises, one firm row a card, with what lanes hold as far as nobody else was promised it. Returns how many, at most max. */
 size_t ledger_promises(
 	const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max);

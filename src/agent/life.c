@@ -1,6 +1,8 @@
 /* The agent's beginning and end. Owns the lock, the sockets and their names; the loop in between is server.c's. */
 #include "agent/life.h"
 
+#include "agent/lane_command.h"
+#include "agent/lanes.h"
 #include "agent/server.h"
 #include "agent/shim.h"
 #include "base/alloc.h"
@@ -115,10 +117,13 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->promise = promise_new(o->promise_dir);
 	a->sampler = sampler_new(o->open_gpu);
 	a->files = files_new();
+	a->lanes = lanes_new();
+	a->lane_drafts = lane_drafts_new();
 	attempts_init(&a->attempts, &a->root, agent_attempt_changed, a);
 	r = attempts_load(&a->attempts, a->now_ms, e);
 	if (r)
 		return r;
+	lanes_load(a);
 	/* After the loading, which removes claims by their retired lines. */
 	agent_compact(a);
 	launch_publish(a);
@@ -163,6 +168,8 @@ void agent_done(struct agent *a)
 	free(a->clients);
 	files_free(a->files);
 	launch_done(&a->launch);
+	lane_drafts_free(a->lane_drafts);
+	lanes_free(a->lanes);
 	attempts_done(&a->attempts);
 	sampler_free(a->sampler);
 	promise_free(a->promise);

@@ -8,6 +8,7 @@
  *   <root>/fence/<queue>         "incarnation epoch link" of the highest controller answered, durable
  *   <root>/new/<token>/          staging
  *   <root>/claims/<queue>/<job>.<attempt>/   spec, state, lock, perhaps stop, perhaps body
+ *   <root>/lanes/<queue>-<word>-<hash>   a lane (lane.h), durable
  *   <root>/retired               one line "<queue>/<job>.<attempt> <token> <end as JSON>" for each claim that's gone
  *   <root>/log                   the agent's own words, bounded
  *

@@ -6,6 +6,8 @@
 
 #include "agent/answer.h"
 #include "agent/command.h"
+#include "agent/lane_command.h"
+#include "agent/lanes.h"
 #include "agent/life.h"
 #include "agent/log.h"
 #include "agent/release.h"
@@ -85,6 +87,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	a->promises_are_old = true;
 	event_push(a, at);
 	files_attempt_changed(a, &at->name);
+	lanes_attempt_changed(a, at);
 	if (at->is_acked)
 		agent_retire_soon(a, 1);
 }
@@ -356,7 +359,7 @@ static void ask_for_watchers(struct agent *a)
 
 static bool is_idle(const struct agent *a)
 {
-	if (a->n_clients || !launch_is_empty(&a->launch))
+	if (a->n_clients || !launch_is_empty(&a->launch) || lanes_are_due(a))
 		return false;
 	for (size_t i = 0; i < a->attempts.n; i++)
 		if (attempt_is_live(a->attempts.items[i]))
@@ -417,6 +420,7 @@ static int64_t wait_ms(struct agent *a)
 	sooner(&ms, attempts_turn(&a->attempts, a->now_ms));
 	sooner(&ms, sampler_turn(a->sampler, a->now_ms));
 	sooner(&ms, launch_wait_ms(a));
+	sooner(&ms, lanes_wait_ms(a));
 	sooner(&ms, files_wait_ms(a));
 	if (!sampler_is_asked(a->sampler))
 		for (size_t i = 0; i < a->n_clients; i++)
@@ -483,6 +487,7 @@ static void act(struct agent *a)
 	look_around(a);
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
+	lanes_turn(a);
 	if (is_retiring_due(a))
 		agent_retire(a);
 	launch_turn(a);
@@ -495,6 +500,7 @@ static void act(struct agent *a)
 	for (size_t i = 0; i < a->n_clients; i++)
 		write_client(a, a->clients[i]);
 	drop_dead_clients(a);
+	lane_drafts_sweep(a);
 	/* Commands that waited may have been read just now. */
 	launch_turn(a);
 	ask_for_watchers(a);

@@ -36,6 +36,8 @@ struct agent {
 	struct promise *promise;
 	struct sampler *sampler;
 	struct launch launch;
+	struct lanes *lanes;
+	struct lane_drafts *lane_drafts; /* documents of which more is to come (lane_command.c) */
 	struct files *files;
 	struct client **clients; /* owned */
 	size_t n_clients, cap_clients;

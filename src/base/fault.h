@@ -24,6 +24,10 @@
  *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
+ *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c strikes
+ *                        agent.after-lane-claim             its claim is durable, the lane doesn't know, no shim; so too
+ *   agent/lane.c         agent.before-lane-stored       [e] a lane's new file isn't there yet; so too
+ *   agent/lanes_word.c   agent.after-lane-stored            it's durable, nobody goes by it, and it isn't answered; so too
  *   agent/attempts.c     agent.after-claim-before-fork      born and durable, no shim
  *   agent/server.c       agent.before-retire                acknowledged, about to be retired together
  *   agent/answer.c       agent.before-ended-report          an end is known, nobody told
@@ -44,6 +48,8 @@
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
  *                        store.after-commit                 it is durable, whoever asked doesn't know yet
+ *   store/backup.c       store.backup-after-copy        [e] all pages are copied, nothing is published; e2e/test_backup.py strikes
+ *   store/restore.c      store.restore-before-rename        the old database has its second name only, the backup isn't in its place yet
  *   store/open.c         store.before-upgrade           [e] an older or new file has all it needs, not durable; unit/test_store_open.c
  *   store/nvidb_move.c   takeover.before-names          [e] the new file is whole, nothing is changed; unit/test_store_nvidb.c strikes
  *                        takeover.before-rename         [e] the Python's has its other name, the first one is still its own

@@ -99,7 +99,7 @@ static int shape_from_words(struct queue *q, const struct advise_options *o, int
 			*ret_gpus = j.gpus;
 		return 0;
 	}
-	r = submit_body(&none, argc, argv, &body, e);
+	r = submit_body(q->program, &none, argc, argv, &body, e);
 	if (!r)
 		shape_of(buf_str(&body), body.len, shape);
 	return r;
@@ -304,6 +304,7 @@ const struct command cmd_job_advise = {
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = advise_exec,
 };

@@ -12,6 +12,7 @@
 #include "queue/record_json.h"
 
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +100,14 @@ static int do_one(struct queue *q, enum what what, const char *why, struct resul
 static char *reason_of(const struct program *p, const struct change_options *o)
 {
 	CLEANUP_FREE char *key = xasprintf("%sSUBMITTER", p->env_prefix);
-	const char *who = getenv(key), *user = getenv("USER");
+	const char *who = getenv(key);
+	const struct passwd *pw = getpwuid(getuid());
 
 	if (o->reason)
 		return xstrdup(o->reason);
-	return xasprintf("by hand (%s)", who && *who ? who : user && *user ? user : "unknown");
+	return who && *who ? xasprintf("by hand (%s)", who)
+	       : pw	   ? xasprintf("by hand (%s)", pw->pw_name)
+			   : xasprintf("by hand (%u)", (unsigned)getuid());
 }
 
 static int change_all(struct queue *q, enum what what, const char *why,
@@ -328,6 +332,7 @@ const struct command cmd_job_cancel = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = cancel_exec,
 };
@@ -344,6 +349,7 @@ const struct command cmd_job_release = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = release_exec,
 };
@@ -360,6 +366,7 @@ const struct command cmd_job_requeue = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = requeue_exec,
 };

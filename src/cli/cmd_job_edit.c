@@ -325,6 +325,7 @@ const struct command cmd_job_edit = {
 	.max_args = 1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = edit_exec,
 };
@@ -342,6 +343,7 @@ const struct command cmd_job_priority = {
 	.max_args = 2,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = priority_exec,
 };

@@ -184,6 +184,7 @@ const struct command cmd_job_ls = {
 	.needs_locale = true,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = ls_exec,
 };

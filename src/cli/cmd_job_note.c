@@ -276,6 +276,7 @@ const struct command cmd_job_note = {
 	.max_args = -1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = note_exec,
 };
@@ -292,6 +293,7 @@ const struct command cmd_job_result = {
 	.max_args = 1,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = result_exec,
 };
@@ -303,6 +305,7 @@ const struct command cmd_job_purge = {
 	.examples = "$ gpustow job purge --state completed",
 	.options = purge_specs,
 	.options_size = sizeof(struct purge_options),
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = purge_exec,
 };

@@ -463,6 +463,7 @@ const struct command cmd_job_show = {
 	.needs_locale = true,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = show_exec,
 };
@@ -482,6 +483,7 @@ const struct command cmd_job_why = {
 	.needs_locale = true,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = why_exec,
 };

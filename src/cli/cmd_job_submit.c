@@ -320,13 +320,20 @@ static void put_state(struct queue *q, struct cluster *c, struct cluster_plan *p
 	buf_putc(out, '\n');
 }
 
+static bool has_waiting(const struct store_jobs *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->v[i].state == JOB_STATE_PENDING && !l->v[i].is_bound)
+			return true;
+	return false;
+}
+
 static int put_text(struct queue *q, const struct submitted *s, const struct store_jobs *jobs,
 	struct buf *out, struct err *e)
 {
 	CLEANUP(cluster_done) struct cluster c = {0};
 	CLEANUP(cluster_plan_done) struct cluster_plan p = {0};
 	size_t counts[JOB_STATE_N] = {0};
-	int r;
 
 	if (s->n > SHOWN_MAX) {
 		for (size_t i = 0; i < jobs->n; i++)
@@ -340,10 +347,12 @@ static int put_text(struct queue *q, const struct submitted *s, const struct sto
 			buf_printf(out, "%zu of them were there already (same key)\n", s->n_old);
 		return 0;
 	}
-	r = cluster_load(q->store, &q->config, clock_wall_ms(), true, &c, e);
-	if (r)
-		return r;
-	cluster_plan(&c, NULL, &p);
+	if (has_waiting(jobs)) {
+		int r = cluster_load(q->store, &q->config, clock_wall_ms(), true, &c, e);
+		if (r)
+			return r;
+		cluster_plan(&c, NULL, &p);
+	}
 	for (size_t i = 0; i < s->n; i++) {
 		const struct job *j = find_job(jobs, s->ids[i]);
 
@@ -351,6 +360,29 @@ static int put_text(struct queue *q, const struct submitted *s, const struct sto
 			put_state(q, &c, &p, j, s->was_there[i], out);
 	}
 	return 0;
+}
+
+/* Nobody has looked at them yet, and a picture of the whole queue would cost more than the submit. */
+static bool is_only_in(
+	const struct queue *q, const struct submit_options *o, const struct submitted *s)
+{
+	return q->o->no_tick && !q->json && !o->wait && !s->n_old;
+}
+
+static int tell_numbers(const struct submitted *s, struct err *e)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+
+	if (s->n > SHOWN_MAX)
+		buf_printf(&out,
+			"jobs %" PRId64 " to %" PRId64
+			" submitted (%zu): they wait for the next pass\n",
+			s->ids[0], s->ids[s->n - 1], s->n);
+	else
+		for (size_t i = 0; i < s->n; i++)
+			buf_printf(&out, "job %" PRId64 " submitted: waits for the next pass\n",
+				s->ids[i]);
+	return command_print(&out, e);
 }
 
 /* One job: nvidb's document. Several: "jobs" in its place. Takes `tick`. */
@@ -414,9 +446,13 @@ static int tell(
 {
 	CLEANUP(store_jobs_done) struct store_jobs jobs = {0};
 	CLEANUP(buf_done) struct buf out = {0};
-	json_t *tick = queue_tick_after(q);
-	int code = EXIT_OK, r = read_back(q, s, &jobs, e);
+	json_t *tick;
+	int code = EXIT_OK, r;
 
+	if (is_only_in(q, o, s))
+		return tell_numbers(s, e);
+	tick = queue_tick_after(q);
+	r = read_back(q, s, &jobs, e);
 	if (!r)
 		code = has_failed(&jobs) ? EXIT_FAILED : EXIT_OK;
 	/* Before a long wait a person wants to see that they are in. */
@@ -485,6 +521,7 @@ const struct command cmd_job_submit = {
 	.defaults = submit_defaults,
 	.max_args = -1,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = submit_exec,
 };

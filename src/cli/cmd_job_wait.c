@@ -181,6 +181,7 @@ const struct command cmd_job_wait = {
 	.complete = COMPLETE_JOB,
 	.candidates = queue_job_candidates,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = wait_exec,
 };

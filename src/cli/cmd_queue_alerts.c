@@ -234,6 +234,7 @@ const struct command cmd_queue_alerts = {
 	.options = alerts_specs,
 	.options_size = sizeof(struct alerts_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = alerts_exec,
 };
@@ -247,6 +248,7 @@ const struct command cmd_queue_ack = {
 	.options = ack_specs,
 	.options_size = sizeof(struct ack_options),
 	.max_args = -1,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = ack_exec,
 };

@@ -346,6 +346,7 @@ const struct command cmd_queue_cards = {
 	.options = cards_specs,
 	.options_size = sizeof(struct cards_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = cards_exec,
 };
@@ -365,6 +366,7 @@ const struct command cmd_queue_card = {
 	.max_args = 2,
 	.complete = COMPLETE_JOB,
 	.candidates = queue_card_candidates,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = card_exec,
 };

@@ -196,6 +196,7 @@ const struct command cmd_queue_events = {
 	.options_size = sizeof(struct events_options),
 	.defaults = defaults,
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = events_exec,
 };

@@ -87,6 +87,7 @@ const struct command cmd_queue_import = {
 	.options_size = sizeof(struct import_options),
 	.max_args = 1,
 	.complete = COMPLETE_FILE,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = import_exec,
 };

@@ -66,6 +66,7 @@ const struct command cmd_queue_nodes = {
 	.options = options,
 	.options_size = sizeof(struct nodes_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = nodes_exec,
 };

@@ -8,9 +8,11 @@
 #include "cli/job_table.h"
 #include "cli/queue_alerts.h"
 #include "cli/queue_json.h"
+#include "cli/queue_keeper.h"
 #include "cli/queue_lanes.h"
 #include "cli/queue_nodes.h"
 #include "queue/record_json.h"
+#include "svc/backup.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@ struct status {
 	struct store_jobs recent;
 	struct store_alerts alerts;
 	struct store_lease_row lease;
+	struct keeper_state keeper;
 	int64_t now_ms, last_tick_ms; /* 0: there was none */
 };
 
@@ -95,6 +98,8 @@ static int read_all(struct queue *q, struct status *s, struct err *e)
 			&s->alerts, e);
 	if (!r)
 		r = store_lease_read(q->store, &s->lease, e);
+	if (!r)
+		r = keeper_state(q->home, &s->keeper, e);
 	return r ? r : read_last_tick(q, &s->last_tick_ms, e);
 }
 
@@ -150,12 +155,6 @@ static const char *placement_name(enum queue_placement p)
 	return p == QUEUE_PACK ? "pack" : "spread";
 }
 
-static json_t *keeper_json(void)
-{
-	return json_pack("{s:b, s:b, s:n, s:n, s:n, s:n, s:n}", "installed", 0, "running", 0, "pid",
-		"manager", "script", "unit", "log");
-}
-
 static json_t *alerts_json(const struct store_alerts *l)
 {
 	json_t *a = json_array();
@@ -173,9 +172,9 @@ static json_t *head_json(const struct queue *q, const struct status *s)
 	json_object_set_new(o, "generated_at", record_time(s->now_ms));
 	json_object_set_new(o, "db_path", json_string(q->path));
 	json_object_set_new(o, "last_tick_at", record_time(s->last_tick_ms));
-	json_object_set_new(o, "last_backup_at", json_null());
+	json_object_set_new(o, "last_backup_at", record_time(backup_last_ms(q->store)));
 	json_object_set_new(o, "tick_lock", lock_json(s));
-	json_object_set_new(o, "keeper", keeper_json());
+	json_object_set_new(o, "keeper", queue_keeper_json(&s->keeper));
 	json_object_set_new(o, "settings",
 		json_pack("{s:I, s:I, s:s}", "headroom_mb", (json_int_t)set->headroom_mib,
 			"max_jobs_per_gpu", (json_int_t)set->max_jobs_per_gpu, "placement",
@@ -241,6 +240,7 @@ static void put_age(struct row *r, const char *before, int64_t ms)
 static void put_head(const struct queue *q, const struct status *s, const struct row_style *style,
 	struct buf *out)
 {
+	int64_t last_backup_ms = backup_last_ms(q->store);
 	struct row r;
 
 	row_begin(&r, style, out);
@@ -249,9 +249,15 @@ static void put_head(const struct queue *q, const struct status *s, const struct
 		put_age(&r, ", last tick ", s->now_ms - s->last_tick_ms);
 	else
 		row_text(&r, ROW_AMBER, ", no tick yet");
+	if (last_backup_ms)
+		put_age(&r, ", last backup ", s->now_ms - last_backup_ms);
 	if (s->lease.is_held)
 		row_printf(
 			&r, ROW_TEAL, ", a tick runs: %s", s->lease.owner ? s->lease.owner : "?");
+	if (s->keeper.running)
+		row_text(&r, ROW_GREEN, ", keeper up");
+	else if (s->keeper.installed)
+		row_text(&r, ROW_RED, ", keeper DOWN");
 	if (store_is_elsewheres(q->store))
 		row_text(&r, ROW_AMBER, ", read only: it belongs to another machine");
 	row_end(&r);
@@ -385,6 +391,7 @@ const struct command cmd_queue_status = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };
@@ -397,6 +404,7 @@ const struct command cmd_queue = {
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = status_exec,
 };

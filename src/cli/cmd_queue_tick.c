@@ -228,6 +228,7 @@ const struct command cmd_queue_tick = {
 	.examples = "$ gpustow queue tick\n$ gpustow queue tick --watch 5",
 	.options = specs,
 	.options_size = sizeof(struct tick_command_options),
+	.abbreviations = true,
 	.wants_json = queue_wants_json,
 	.exec = tick_exec,
 };

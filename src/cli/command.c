@@ -8,8 +8,10 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/cmd_monitor.h"
 #include "cli/cmd_once.h"
 #include "cli/global.h"
+#include "cli/queue_remote.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -31,10 +33,12 @@ extern const struct command cmd_queue, cmd_queue_status, cmd_queue_nodes, cmd_qu
 	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
 	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import,
 	cmd_queue_lanes, cmd_queue_lane;
+extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
 	cmd_job_requeue, cmd_job_edit, cmd_job_priority, cmd_job_note, cmd_job_result,
 	cmd_job_purge;
+extern const struct command cmd_queue_notify_test, cmd_queue_keeper;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -59,6 +63,11 @@ const struct command *const commands[] = {
 	&cmd_queue_lanes,
 	&cmd_queue_lane,
 	&cmd_queue_import,
+	&cmd_queue_notify_test,
+	&cmd_queue_keeper,
+	&cmd_queue_backup,
+	&cmd_queue_restore,
+	&cmd_queue_check,
 	&cmd_job,
 	&cmd_job_submit,
 	&cmd_job_ls,
@@ -94,6 +103,7 @@ const struct command *const commands[] = {
 	&cmd_complete,
 	&cmd_fleet,
 	&cmd_node_file,
+	&cmd_forwarded,
 };
 const size_t commands_n = ARRAY_LEN(commands);
 
@@ -293,8 +303,7 @@ static int finish(const struct program *p, int r, struct err *e)
 }
 
 /* The same for a command of the queue, whose answer is JSON where that was asked for. */
-static int finish_queue(
-	const struct program *p, const struct command *c, const void *opts, int r, struct err *e)
+static int finish_queue(const struct program *p, bool wants_json, int r, struct err *e)
 {
 	struct err ignored = {0};
 	CLEANUP(buf_done) struct buf out = {0};
@@ -303,7 +312,7 @@ static int finish_queue(
 
 	if (r >= 0)
 		return finish(p, r, e);
-	if (!c->wants_json(opts) && !p->global->json)
+	if (!wants_json)
 		return finish(p, r == -EINVAL ? -EIO : r, e);
 	o = json_pack("{s:b, s:s}", "ok", 0, "error", e->text[0] ? e->text : strerror(-r));
 	text = o ? json_dumps(o, 0) : NULL;
@@ -333,7 +342,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		if (c->needs_locale)
 			setlocale(LC_CTYPE, "");
 		r = c->exec(p, opts, argc - first, argv + first, &e);
-		r = c->wants_json ? finish_queue(p, c, opts, r, &e) : finish(p, r, &e);
+		r = c->wants_json ? finish_queue(p, c->wants_json(opts) || p->global->json, r, &e)
+				  : finish(p, r, &e);
 	}
 	option_done(c->options, opts);
 	return r;
@@ -398,19 +408,6 @@ static int unknown_word(const struct program *p, const char *group, const char *
 	return EXIT_USAGE;
 }
 
-/* No command at all: that's where the live monitor will be; until then what there is goes where mistakes go. */
-static int no_command(const struct program *p)
-{
-	CLEANUP(buf_done) struct buf out = {0};
-
-	buf_printf(&out,
-		"%s: the live monitor isn't there yet; '%s --once' prints one look at the GPUs\n\n",
-		p->name, p->name);
-	command_overview(p, &out);
-	(void)fd_write_all(STDERR_FILENO, out.data, out.len);
-	return EXIT_USAGE;
-}
-
 /* What stands before the command: its mistakes are shown as the overview's. */
 static int global_error(const struct program *p, const struct err *e)
 {
@@ -421,15 +418,13 @@ static int global_error(const struct program *p, const struct err *e)
 	return EXIT_USAGE;
 }
 
-/* Without a command: one look, or the overview. */
+/* Without a command: one look, or the live monitor. */
 static int run_bare(const struct program *p)
 {
 	struct err e = {0};
 
-	if (!p->global->once)
-		return no_command(p);
 	setlocale(LC_CTYPE, "");
-	return finish(p, cmd_once_exec(p, &e), &e);
+	return finish(p, p->global->once ? cmd_once_exec(p, &e) : cmd_monitor_exec(p, &e), &e);
 }
 
 /* How many arguments an option takes up that may stand between the words of the queue's commands; 0: it's none of these. */
@@ -488,6 +483,13 @@ static int run_named(const struct program *p, int argc, char **argv)
 	c = command_find(p, argc, argv, &words);
 	if (!c)
 		return unknown_command(p, argv[0]);
+	if (c->wants_json) {
+		struct queue_away away = {0};
+		int r = queue_remote(p, c, words, argc, argv, &away, &e);
+
+		if (r < 0 || away.is_away)
+			return finish_queue(p, away.wants_json, r, &e);
+	}
 	if (is_unknown_word(c, words, argc, argv))
 		return unknown_word(p, c->name, argv[1]);
 	if (global_check(p->global, c, &e) < 0)
@@ -509,6 +511,16 @@ static int run_with_options(struct program *p, struct global_options *g, int arg
 	if (r < 0)
 		return r == -EINVAL ? global_error(p, &e) : finish(p, r, &e);
 	return first == argc ? run_bare(p) : run_named(p, argc - first, argv + first);
+}
+
+int command_dispatch(const struct program *p, int argc, char **argv)
+{
+	struct program own = *p;
+	struct global_options g;
+
+	global_defaults(&g);
+	own.global = &g;
+	return run_with_options(&own, &g, argc, argv);
 }
 
 int command_main(int argc, char **argv)

@@ -13,6 +13,7 @@
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct global_options;
+struct forward_file;
 
 /* What the program knows before a command starts. */
 struct program {
@@ -20,6 +21,9 @@ struct program {
 	const char *env_prefix; /* "GPUSTOW_", "NVIDB_", "" */
 	const struct global_options
 		*global; /* what stood before the command (global.h); never NULL in exec */
+	const struct forward_file
+		*files; /* what came along with a command from another machine (svc/forward.h); NULL */
+	size_t n_files;
 };
 
 struct command {
@@ -56,6 +60,8 @@ extern const size_t commands_n;
 
 /* argv[0] of the process decides the program; argv[1..] the command. Returns the exit code; prints errors and help. */
 int command_main(int argc, char **argv);
+/* The same for a command that came from another machine: argv[0] is its first word. argv's order may change. */
+int command_dispatch(const struct program *p, int argc, char **argv);
 
 /* The program that argv[0] names. */
 struct program program_of(const char *argv0);

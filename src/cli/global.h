@@ -8,7 +8,7 @@
 #include "config/config.h"
 
 struct global_options {
-	bool remote, no_remote, once, compact, dcgm, debug, json;
+	bool remote, no_remote, once, compact, dcgm, debug, json, plain;
 	double timeout_s;
 	const char *sim; /* NULL: the machine's own cards */
 };

@@ -15,19 +15,7 @@ enum { LOOK_MS = 100 };
 
 bool look_has_answered(const struct fleet_host *h)
 {
-	switch (h->state) {
-	case HOST_UP:
-	case HOST_TEXT:
-		return h->sample != NULL;
-	case HOST_NONE:
-		return true;
-	case HOST_CONNECTING:
-	case HOST_SUSPECT:
-	case HOST_DOWN:
-	case HOST_AUTH:
-		break;
-	}
-	return false;
+	return fleet_has_answered(h);
 }
 
 bool look_is_settled(const struct fleet_host *h)
@@ -37,14 +25,7 @@ bool look_is_settled(const struct fleet_host *h)
 
 char *look_address(const struct fleet_host *h)
 {
-	const struct host_config *c = h->config;
-	bool is_v6;
-
-	if (!c)
-		return NULL;
-	is_v6 = strchr(c->hostname, ':') != NULL;
-	return xasprintf("%s%s%s%s%s:%d", c->username ? c->username : "", c->username ? "@" : "",
-		is_v6 ? "[" : "", c->hostname, is_v6 ? "]" : "", c->port);
+	return fleet_address(h);
 }
 
 /* ---- the loop ---- */

@@ -25,7 +25,7 @@ bool queue_wants_json(const void *opts)
 	return o->json;
 }
 
-static const char *env_of(const struct program *p, const char *name)
+const char *queue_env(const struct program *p, const char *name)
 {
 	char key[64];
 	const char *v;
@@ -35,7 +35,7 @@ static const char *env_of(const struct program *p, const char *name)
 	return v && *v ? v : NULL;
 }
 
-static void say_warnings(const struct program *p, const struct buf *warnings)
+void queue_say_warnings(const struct program *p, const struct buf *warnings)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
 	const char *line = buf_str(warnings);
@@ -52,7 +52,7 @@ static void say_warnings(const struct program *p, const struct buf *warnings)
 
 static int choose_path(struct queue *q, struct err *e)
 {
-	const char *path = q->o->db_path ? q->o->db_path : env_of(q->program, "QUEUE_DB");
+	const char *path = q->o->db_path ? q->o->db_path : queue_env(q->program, "QUEUE_DB");
 	int n = path ? snprintf(q->path, sizeof(q->path), "%s", path)
 		     : snprintf(q->path, sizeof(q->path), "%s/queue.db", q->home);
 
@@ -71,11 +71,11 @@ int queue_find_quietly(
 	*q = (struct queue){.program = p, .o = o, .json = o->json || p->global->json};
 	r = hosts_home(p, q->home, e);
 	if (!r)
-		r = queue_config_load(q->home, env_of(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"),
+		r = queue_config_load(q->home, queue_env(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"),
 			&q->config, e);
 	if (r < 0)
 		return r;
-	if (q->config.remote.host && !o->local && !env_of(p, "QUEUE_NO_REMOTE"))
+	if (q->config.remote.host && !o->local && !queue_env(p, "QUEUE_NO_REMOTE"))
 		return err_set(e, -ENOTSUP,
 			"queue.yml says that the queue lies on %s (remote:); run this there by ssh, or say --local for this machine's own",
 			q->config.remote.host);
@@ -87,7 +87,7 @@ int queue_find(
 {
 	int r = queue_find_quietly(q, p, o, e);
 
-	say_warnings(p, &q->config.warnings);
+	queue_say_warnings(p, &q->config.warnings);
 	return r;
 }
 

@@ -51,6 +51,10 @@ struct queue_options {
 		.text = "leave it to the next pass to act on it" \
 	}
 
+/* $GPUSTOW_<name> or the like, as the program is called; NULL when it's empty or not there. */
+const char *queue_env(const struct program *p, const char *name);
+/* Lines of warnings of the configuration, to standard error. */
+void queue_say_warnings(const struct program *p, const struct buf *warnings);
 /* For struct command.wants_json of every command whose options begin with struct queue_options. */
 bool queue_wants_json(const void *opts);
 

@@ -35,7 +35,16 @@ void submit_jobs_done(struct submit_jobs *l);
 int submit_make(struct queue *q, const struct submit_options *o, int argc, char **argv,
 	struct submit_jobs *ret, struct err *e);
 /* The body: words quoted and joined, one word verbatim, or --script's bytes; "-" reads standard input. */
-int submit_body(
-	const struct submit_options *o, int argc, char **argv, struct buf *ret, struct err *e);
+int submit_body(const struct program *p, const struct submit_options *o, int argc, char **argv,
+	struct buf *ret, struct err *e);
+/*
+ * A file that --script or --file names, at most max bytes; "-" is standard input, `~` this machine's home. Of a command that came
+ * from another machine it's what came along. what: "script" or "jobs file", for the sentence.
+ */
+int submit_read(const struct program *p, const char *what, const char *path, size_t max,
+	struct buf *ret, struct err *e);
+char *submit_expand_home(const char *path); /* "~" and "~/x" as the submitting shell would have it; to free */
+/* What --export says, as an object of names and values of this environment; added to *env. */
+int submit_export(const char *what, json_t *env, struct err *e);
 /* --export ALL|NONE|A,B and --env K=V into one object; with a sentence for a bad name. */
 int submit_env(const struct submit_options *o, json_t **ret, struct err *e);

@@ -121,15 +121,18 @@ static int check_size(const json_t *env, struct err *e)
 				 : 0;
 }
 
+int submit_export(const char *what, json_t *env, struct err *e)
+{
+	if (!strcmp(what, "ALL"))
+		return export_all(env, e);
+	return strcmp(what, "NONE") != 0 ? export_named(env, what, e) : 0;
+}
+
 int submit_env(const struct submit_options *o, json_t **ret, struct err *e)
 {
 	json_t *env = json_object();
-	int r = 0;
+	int r = o->export ? submit_export(o->export, env, e) : 0;
 
-	if (o->export && !strcmp(o->export, "ALL"))
-		r = export_all(env, e);
-	else if (o->export && strcmp(o->export, "NONE") != 0)
-		r = export_named(env, o->export, e);
 	for (size_t i = 0; !r && i < o->env.n; i++)
 		r = add_given(env, o->env.items[i], e);
 	if (!r)

@@ -8,7 +8,9 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/queue_lanes.h"
+#include "cli/queue_remote.h"
 #include "run/jobsfile.h"
+#include "svc/forward.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,8 +43,7 @@ static void put_quoted(struct buf *b, const char *word)
 	buf_putc(b, '\'');
 }
 
-/* "~" and "~/x" as the submitting shell would have it. */
-static char *expand_home(const char *path)
+char *submit_expand_home(const char *path)
 {
 	const char *home = getenv("HOME");
 	const struct passwd *pw = home && *home ? NULL : getpwuid(getuid());
@@ -52,25 +53,40 @@ static char *expand_home(const char *path)
 	return xasprintf("%s%s", home && *home ? home : pw ? pw->pw_dir : "", path + 1);
 }
 
-static int read_script(const char *path, struct buf *ret, struct err *e)
+/* Sent along with a forwarded command. */
+static const struct forward_file *sent_along(const struct program *p, const char *path)
 {
-	CLEANUP_FREE char *real = expand_home(path);
-	CLEANUP_CLOSE int fd = -1;
-	int r;
+	for (size_t i = 0; i < p->n_files; i++)
+		if (!strcmp(p->files[i].name, path))
+			return &p->files[i];
+	return NULL;
+}
 
-	if (!strcmp(path, "-")) {
-		r = fd_read_all(STDIN_FILENO, ret, JOB_TEXT_MAX);
-	} else {
-		fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-		if (fd < 0)
-			return err_sys(e, -errno, "the script '%s' can't be opened", real);
-		r = fd_read_all(fd, ret, JOB_TEXT_MAX);
-	}
+static int read_path(const char *path, size_t max, struct buf *ret)
+{
+	CLEANUP_FREE char *real = submit_expand_home(path);
+	CLEANUP_CLOSE int fd = strcmp(path, "-") != 0
+				       ? open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+				       : dup(STDIN_FILENO);
+
+	return fd < 0 ? -errno : fd_read_all(fd, ret, max);
+}
+
+int submit_read(const struct program *p, const char *what, const char *path, size_t max,
+	struct buf *ret, struct err *e)
+{
+	const struct forward_file *sent = sent_along(p, path);
+	int r = 0;
+
+	if (sent && sent->bytes.len > max)
+		r = -EFBIG;
+	else if (sent)
+		buf_put(ret, buf_str(&sent->bytes), sent->bytes.len);
+	else
+		r = read_path(path, max, ret);
 	if (r == -EFBIG)
-		return err_set(e, r, "the script has more than %d MiB", JOB_TEXT_MAX / 1024 / 1024);
-	if (r < 0)
-		return err_sys(e, r, "the script '%s' can't be read", real);
-	return 0;
+		return err_set(e, r, "the %s has more than %zu MiB", what, max / 1024 / 1024);
+	return r < 0 ? err_sys(e, r, "the %s '%s' can't be read", what, path) : 0;
 }
 
 static bool is_blank(const struct buf *b)
@@ -78,13 +94,13 @@ static bool is_blank(const struct buf *b)
 	return !b->len || buf_str(b)[strspn(buf_str(b), " \t\r\n")] == '\0';
 }
 
-int submit_body(
-	const struct submit_options *o, int argc, char **argv, struct buf *ret, struct err *e)
+int submit_body(const struct program *p, const struct submit_options *o, int argc, char **argv,
+	struct buf *ret, struct err *e)
 {
 	int r = 0;
 
 	if (o->script)
-		r = read_script(o->script, ret, e);
+		r = submit_read(p, "script", o->script, JOB_TEXT_MAX, ret, e);
 	else if (argc == 1)
 		buf_puts(ret, argv[0]);
 	else
@@ -231,21 +247,6 @@ static int take_node(struct queue *q, const struct submit_options *o, struct job
 	return 0;
 }
 
-static char *default_submitter(const struct program *p)
-{
-	CLEANUP_FREE char *key = xasprintf("%sSUBMITTER", p->env_prefix);
-	const char *given = getenv(key);
-	const struct passwd *pw = getpwuid(getuid());
-	char host[256] = "";
-
-	if (given && *given)
-		return xstrdup(given);
-	if (gethostname(host, sizeof(host) - 1) < 0)
-		snprintf(host, sizeof(host), "localhost");
-	return pw ? xasprintf("%s@%s:%d", pw->pw_name, host, (int)getpid())
-		  : xasprintf("%u@%s:%d", (unsigned)getuid(), host, (int)getpid());
-}
-
 static char *tags_of(const struct option_list *tags)
 {
 	CLEANUP_FREE char *text = NULL;
@@ -368,8 +369,8 @@ static int make_template(
 	j->gpu_model = copy_of(o->gpu_model);
 	j->notes = copy_of(o->note);
 	j->tags = tags_of(&o->tags);
-	j->submitter = o->submitter ? copy_of(o->submitter) : default_submitter(q->program);
-	j->workdir = o->workdir ? expand_home(o->workdir) : NULL;
+	j->submitter = o->submitter ? copy_of(o->submitter) : queue_submitter(q->program);
+	j->workdir = o->workdir ? submit_expand_home(o->workdir) : NULL;
 	return take_values(q, o, j, e);
 }
 
@@ -554,23 +555,12 @@ static int check_line(
 	return 0;
 }
 
-static int read_file(const char *path, struct buf *ret, struct err *e)
-{
-	CLEANUP_FREE char *real = expand_home(path);
-	CLEANUP_CLOSE int fd = strcmp(path, "-") != 0
-				       ? open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-				       : dup(STDIN_FILENO);
-	int r = fd < 0 ? -errno : fd_read_all(fd, ret, JOBSFILE_MAX);
-
-	return r < 0 ? err_sys(e, r, "the jobs file '%s' can't be read", real) : 0;
-}
-
-static int add_file(const struct submit_options *o, const struct job *template, const json_t *env,
-	struct submit_jobs *ret, struct err *e)
+static int add_file(const struct program *p, const struct submit_options *o,
+	const struct job *template, const json_t *env, struct submit_jobs *ret, struct err *e)
 {
 	CLEANUP(buf_done) struct buf bytes = {0};
 	CLEANUP(jobsfile_done) struct jobsfile f = {0};
-	int r = read_file(o->file, &bytes, e);
+	int r = submit_read(p, "jobs file", o->file, JOBSFILE_MAX, &bytes, e);
 
 	if (r)
 		return r;
@@ -637,7 +627,7 @@ int submit_make(struct queue *q, const struct submit_options *o, int argc, char 
 	if (!r)
 		r = make_expand(o, &x, e);
 	if (!r && !o->file)
-		r = submit_body(o, argc, argv, &body, e);
+		r = submit_body(q->program, o, argc, argv, &body, e);
 	if (!r && !o->file)
 		r = check_used(o, &x, buf_str(&body), e);
 	if (!r)
@@ -645,7 +635,7 @@ int submit_make(struct queue *q, const struct submit_options *o, int argc, char 
 	if (!r)
 		r = submit_env(o, &env, e);
 	if (!r && o->file)
-		r = add_file(o, &template, env, ret, e);
+		r = add_file(q->program, o, &template, env, ret, e);
 	else if (!r)
 		add_expanded(o, &x, &template, buf_str(&body), env, ret);
 	json_decref(env);

@@ -32,7 +32,7 @@ static const struct view_key {
 	{"group_by_node", {NULL}},
 	{"hide_unsupported", {NULL}},
 	{"mouse", {NULL}},
-	{"theme", {"classic", "muted"}},
+	{"theme", {"classic", "muted", "mono"}},
 };
 
 void config_warn(
@@ -125,33 +125,41 @@ static int read_basic(
 	return r;
 }
 
-static bool is_view_value(const struct view_key *k, const struct doc_node *value)
+/* The value as we spell it; NULL: it isn't one of those the key takes. */
+static const char *view_value(const struct view_key *k, const struct doc_node *value)
 {
-	bool ignored;
+	bool is_on;
 
 	if (value->is_tagged)
-		return false;
+		return NULL;
 	if (!k->words[0])
-		return scalar_bool(value, &ignored) == 0;
+		return scalar_bool(value, &is_on) ? NULL : is_on ? "true" : "false";
 	for (size_t i = 0; k->words[i]; i++)
 		if (doc_text_is(value, k->words[i]))
-			return true;
-	return false;
+			return k->words[i];
+	return NULL;
 }
 
 static void check_view_key(const struct doc_node *key, const char *name, struct config *c)
 {
 	const char *names[ARRAY_LEN(view_keys)];
 	CLEANUP(buf_done) struct buf right = {0};
+	const char *value;
 
+	_Static_assert(ARRAY_LEN(view_keys) <= CONFIG_VIEW_MAX, "room for each key once");
 	for (size_t i = 0; i < ARRAY_LEN(view_keys); i++) {
 		const struct view_key *k = &view_keys[i];
 
 		names[i] = k->name;
 		if (!doc_text_is(key, k->name))
 			continue;
-		if (scalar_is_null(key + 1) || is_view_value(k, key + 1))
+		if (scalar_is_null(key + 1))
 			return;
+		value = view_value(k, key + 1);
+		if (value) {
+			c->view[c->n_view++] = (struct config_view){k->name, value};
+			return;
+		}
 		for (size_t w = 0; k->words[w]; w++)
 			buf_printf(&right, "%s%s", w ? ", " : "", k->words[w]);
 		config_warn(&c->warnings, name, key, "%s in view: takes %s; its default is used",

@@ -31,12 +31,21 @@ struct host_config {
 	uint32_t line; /* where its mapping begins */
 };
 
+/* A key of view: with a value it takes; bools are "true" and "false". */
+struct config_view {
+	const char *key, *value; /* constants */
+};
+#define CONFIG_VIEW_MAX 16
+
 struct config {
 	char *path;
 	bool is_missing; /* no such file: all defaults */
 	bool compact, remote;
 	struct host_config *servers;
 	size_t n_servers;
+	struct config_view
+		view[CONFIG_VIEW_MAX]; /* what the file says; the rest has its defaults */
+	size_t n_view;
 	struct buf
 		warnings; /* lines "config.yml line 7: unknown key 'colour' in basic: is ignored" */
 };
@@ -74,6 +83,6 @@ int config_find(const struct config *c, const char *name, size_t *ret, struct er
 int config_add(const char *home, const struct host_config *hosts, size_t n, struct err *e);
 /* By exact nickname; -ENOENT. */
 int config_remove(const char *home, const char *nickname, struct err *e);
-/* Replaces or inserts `key: value` below `section`, for the view: block to come. value is a plain or quoted scalar. */
+/* Replaces or inserts `key: value` below `section`, as the monitor does in view:. value is a plain or quoted scalar. */
 int config_set(
 	const char *home, const char *section, const char *key, const char *value, struct err *e);

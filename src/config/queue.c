@@ -49,6 +49,8 @@ static void warn_unknown(struct reading *r, const char *section, const struct do
 	for (size_t i = 0; i < queue_keys_n; i++)
 		if (is_section(section, &queue_keys[i]))
 			names[n++] = queue_keys[i].name;
+	if (section && strcmp(section, "notify") == 0)
+		names[n++] = "webhook";
 	if (!section) {
 		names[n++] = "notify";
 		names[n++] = "backup";
@@ -59,10 +61,18 @@ static void warn_unknown(struct reading *r, const char *section, const struct do
 
 static int read_pair(struct reading *r, const char *section, const struct doc_node *key);
 
+/* notify.webhook is below notify. */
+static bool is_below(const char *section, const char *other)
+{
+	size_t n = strlen(section);
+
+	return other && strncmp(other, section, n) == 0 && other[n] == '.';
+}
+
 static void reset_section(struct reading *r, const char *section)
 {
 	for (size_t i = 0; i < queue_keys_n; i++)
-		if (is_section(section, &queue_keys[i]))
+		if (is_section(section, &queue_keys[i]) || is_below(section, queue_keys[i].section))
 			queue_key_reset(&queue_keys[i], r->is_nvidb, &r->c->settings);
 }
 
@@ -91,10 +101,32 @@ static int read_section(struct reading *r, const char *section, const struct doc
 	return code;
 }
 
+/* webhook:, below notify:. Text is {url: it}. A later file's replaces all of it: a header belongs to its address. */
+static int read_webhook(struct reading *r, const struct doc_node *n)
+{
+	static const char section[] = "notify.webhook";
+	static const struct doc_node url = {.kind = DOC_SCALAR, .text = (char *)"url", .len = 3};
+	int code;
+
+	reset_section(r, section);
+	if (scalar_is_null(n))
+		return 0;
+	if (n->kind != DOC_MAPPING)
+		return queue_key_read(queue_key_find(section, &url), r->name, n, r->is_nvidb,
+			&r->c->settings, r->e);
+	code = config_check_mapping(n, "notify.webhook:", r->name, r->e);
+	for (size_t i = 0; code == 0 && i < n->n; i += 2)
+		code = read_pair(r, section, &n->items[i]);
+	return code;
+}
+
 static int read_pair(struct reading *r, const char *section, const struct doc_node *key)
 {
 	const struct queue_key *k = queue_key_find(section, key);
 	const struct doc_node *value = key + 1;
+
+	if (section && strcmp(section, "notify") == 0 && doc_text_is(key, "webhook"))
+		return read_webhook(r, value);
 
 	if (!section && (doc_text_is(key, "notify") || doc_text_is(key, "backup")))
 		return read_section(r, key->text, value);

@@ -11,11 +11,22 @@
 enum queue_placement { QUEUE_SPREAD, QUEUE_PACK };
 enum node_loss { NODE_LOSS_WAIT, NODE_LOSS_REQUEUE, NODE_LOSS_FAIL };
 
+/* What a webhook's body looks like: the alert's JSON, {"text": ...} as Slack and its kin take it, or text and headers (ntfy). */
+enum webhook_shape { WEBHOOK_PLAIN, WEBHOOK_SLACK, WEBHOOK_NTFY };
+
 /* What the daemon does with alerts. `notify: false` is {enabled: false}. */
 struct notify_settings {
 	bool enabled, desktop, log; /* all true */
 	char *command; /* NULL: none; for the shell */
 	enum alert_severity min_severity; /* warning */
+	struct {
+		char *url; /* NULL: none; http or https; `webhook: URL` is {url: URL} */
+		enum webhook_shape shape; /* plain */
+		char *header; /* NULL: none; "Name: value", '\n' between several */
+	} webhook;
+	char *email; /* NULL: none; addresses, '\n' between */
+	char *quiet_hours; /* NULL: none; "22:00-07:00", local time */
+	bool quiet_hours_errors; /* false; errors are delivered in them too */
 };
 
 /* The daemon's backups. `backup: true` is {enabled: true}; a later file's backup: replaces all of it. */
@@ -113,5 +124,7 @@ void queue_config_done(struct queue_config *c);
 int queue_config_find(const struct queue_config *c, const char *name, size_t *ret, struct err *e);
 /* nvidb's size: number (decimals allowed), optional m|mb|mib|g|gb|gib|t|tb|tib; rounded; 0 is allowed; never negative. */
 int queue_parse_size_mib(const char *s, int64_t *ret);
+/* "22:00-07:00": minutes of the day, the second may be the smaller; -EINVAL, also for an empty span. */
+int queue_parse_quiet_hours(const char *s, int *ret_from, int *ret_to);
 /* Seconds as a number, or 90s, 15m, 2h, 1d. */
 int queue_parse_duration_ms(const char *s, int64_t *ret);

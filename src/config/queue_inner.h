@@ -19,13 +19,14 @@ enum queue_key_kind {
 	QUEUE_KEY_BOOL,
 	QUEUE_KEY_WORD, /* an enum of `word` */
 	QUEUE_KEY_TEXT, /* char *, NULL: none */
+	QUEUE_KEY_TEXTS, /* char *, one text or a list of them: '\n' between; `check` sees each */
 	QUEUE_KEY_CAUSES, /* uint32_t: bits of enum job_cause */
 	QUEUE_KEY_IGNORED, /* nvidb's, without meaning here */
 };
 
 /* One key of `queue:`. min and max are in what the member is in. */
 struct queue_key {
-	const char *section; /* NULL; "notify", "backup" */
+	const char *section; /* NULL; "notify", "notify.webhook", "backup" */
 	const char *name;
 	enum queue_key_kind kind;
 	size_t offset; /* in struct queue_settings */

@@ -59,6 +59,46 @@ static int check_node_name(const char *s, const char **ret_right)
 	return s[0] == '-' || strpbrk(s, " ,/") ? -EINVAL : 0;
 }
 
+static const char *shape_word(unsigned v)
+{
+	static const char *const words[] = {
+		[WEBHOOK_PLAIN] = "plain", [WEBHOOK_SLACK] = "slack", [WEBHOOK_NTFY] = "ntfy"};
+
+	return v < ARRAY_LEN(words) ? words[v] : NULL;
+}
+
+/* It's handed to curl, which knows many more kinds of address. */
+static int check_url(const char *s, const char **ret_right)
+{
+	size_t n = strncmp(s, "https://", 8) == 0 ? 8 : strncmp(s, "http://", 7) == 0 ? 7 : 0;
+
+	*ret_right = "write an address that begins with https:// or http://, without blanks";
+	return n == 0 || !s[n] || strpbrk(s, " \"\\<>{}[]") ? -EINVAL : 0;
+}
+
+static int check_header(const char *s, const char **ret_right)
+{
+	size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+
+	*ret_right = "write a header as in \"Authorization: Bearer abc\"";
+	return n == 0 || s[n] != ':' || !s[n + 1 + strspn(s + n + 1, " ")] ? -EINVAL : 0;
+}
+
+/* Addresses stand in a list with commas between, and mustn't be taken for anything but addresses. */
+static int check_email(const char *s, const char **ret_right)
+{
+	*ret_right = "write an address as in ann@example.org, without a name before it";
+	return !*s || s[0] == '-' || strpbrk(s, " ,;:<>()[]\"\\") ? -EINVAL : 0;
+}
+
+static int check_quiet_hours(const char *s, const char **ret_right)
+{
+	int from, to;
+
+	*ret_right = "write two different times of the day, as in \"22:00-07:00\"";
+	return queue_parse_quiet_hours(s, &from, &to);
+}
+
 static int check_directory(const char *s, const char **ret_right)
 {
 	*ret_right = "a path can't begin with a hyphen; write ./ in front";
@@ -273,6 +313,43 @@ const struct queue_key queue_keys[] = {
 		.initial = "warning",
 		.word = severity_word,
 		.text = "lesser ones aren't delivered"},
+	{.section = "notify.webhook",
+		.name = "url",
+		.kind = QUEUE_KEY_TEXT,
+		AT(notify.webhook.url),
+		.check = check_url,
+		.text = "alerts are posted there, by `curl`; `webhook: URL` is the short form"},
+	{.section = "notify.webhook",
+		.name = "shape",
+		.kind = QUEUE_KEY_WORD,
+		AT(notify.webhook.shape),
+		.initial = "plain",
+		.word = shape_word,
+		.text = "what is posted: the alert's JSON, a message for Slack and its kin, or one for ntfy"},
+	{.section = "notify.webhook",
+		.name = "header",
+		.kind = QUEUE_KEY_TEXTS,
+		AT(notify.webhook.header),
+		.check = check_header,
+		.text = "sent along, as in `Authorization: Bearer abc`"},
+	{.section = "notify",
+		.name = "email",
+		.kind = QUEUE_KEY_TEXTS,
+		AT(notify.email),
+		.check = check_email,
+		.text = "addresses that get alerts by mail, by `sendmail`"},
+	{.section = "notify",
+		.name = "quiet_hours",
+		.kind = QUEUE_KEY_TEXT,
+		AT(notify.quiet_hours),
+		.check = check_quiet_hours,
+		.text = "as in `22:00-07:00`, local time: alerts wait until they're over and come as one; alerts.log is written at once"},
+	{.section = "notify",
+		.name = "quiet_hours_errors",
+		.kind = QUEUE_KEY_BOOL,
+		AT(notify.quiet_hours_errors),
+		.initial = "false",
+		.text = "errors don't wait for the end of the quiet hours"},
 	{.section = "backup",
 		.name = "enabled",
 		.kind = QUEUE_KEY_BOOL,
@@ -394,6 +471,9 @@ void queue_key_put_type(const struct queue_key *k, struct buf *b)
 		break;
 	case QUEUE_KEY_TEXT:
 		buf_puts(b, "text");
+		break;
+	case QUEUE_KEY_TEXTS:
+		buf_puts(b, "text, or a list of texts");
 		break;
 	case QUEUE_KEY_CAUSES:
 		put_causes(b);

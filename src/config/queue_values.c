@@ -18,7 +18,7 @@
 
 #define SIZE_MAX_MIB (1LL << 30) /* 1 PiB */
 
-enum { TEXT_MAX = 1024, CAUSES_MAX = 64 };
+enum { TEXT_MAX = 1024, CAUSES_MAX = 64, TEXTS_MAX = 16 };
 
 /* --- text to numbers --- */
 
@@ -74,6 +74,27 @@ int queue_parse_duration_ms(const char *s, int64_t *ret)
 		{" h ", 3600 * QUEUE_SECOND}, {" d ", QUEUE_DAY}};
 
 	return parse_with_unit(s, units, ARRAY_LEN(units), (double)QUEUE_TIME_MAX, ret);
+}
+
+static int parse_clock(const char *s, char end, int *ret)
+{
+	if (strspn(s, "0123456789") != 2 || s[2] != ':' || strspn(s + 3, "0123456789") != 2 ||
+		s[5] != end)
+		return -EINVAL;
+	*ret = ((s[0] - '0') * 10 + s[1] - '0') * 60 + (s[3] - '0') * 10 + s[4] - '0';
+	return s[3] > '5' || *ret >= 24 * 60 ? -EINVAL : 0;
+}
+
+int queue_parse_quiet_hours(const char *s, int *ret_from, int *ret_to)
+{
+	int from, to;
+
+	if (strlen(s) != 11 || parse_clock(s, '-', &from) < 0 ||
+		parse_clock(s + 6, '\0', &to) < 0 || from == to)
+		return -EINVAL;
+	*ret_from = from;
+	*ret_to = to;
+	return 0;
 }
 
 static int parse_bytes(const char *s, int64_t *ret)
@@ -215,6 +236,7 @@ static int set(const struct queue_key *k, const char *text, struct queue_setting
 	case QUEUE_KEY_WORD:
 		return set_word(k, text, s);
 	case QUEUE_KEY_TEXT:
+	case QUEUE_KEY_TEXTS:
 		set_text(k, text, s);
 		return 0;
 	case QUEUE_KEY_SHARE:
@@ -235,13 +257,18 @@ static int set(const struct queue_key *k, const char *text, struct queue_setting
 	return parse_number(k, text, member(k, s));
 }
 
+static bool is_text(const struct queue_key *k)
+{
+	return k->kind == QUEUE_KEY_TEXT || k->kind == QUEUE_KEY_TEXTS;
+}
+
 void queue_key_reset(const struct queue_key *k, bool is_nvidb, struct queue_settings *s)
 {
 	const char *text = is_nvidb && k->nvidb_initial ? k->nvidb_initial : k->initial;
 
 	if (text)
 		(void)set(k, text, s);
-	else if (k->kind == QUEUE_KEY_TEXT)
+	else if (is_text(k))
 		set_text(k, NULL, s);
 }
 
@@ -268,10 +295,10 @@ static int read_bool(const struct queue_key *k, const char *name, const struct d
 	return set(k, yes ? "true" : "false", s);
 }
 
-static int read_text(const struct queue_key *k, const char *name, const struct doc_node *n,
-	struct queue_settings *s, struct err *e)
+/* One text that may stand there. */
+static int check_text(
+	const struct queue_key *k, const char *name, const struct doc_node *n, struct err *e)
 {
-	CLEANUP_FREE char *expanded = NULL;
 	const char *right = NULL;
 
 	if (n->kind != DOC_SCALAR || n->is_tagged)
@@ -285,9 +312,41 @@ static int read_text(const struct queue_key *k, const char *name, const struct d
 			k, name, n, "it can't be empty; leave the key out for the default", e);
 	if (k->check && k->check(n->text, &right) < 0)
 		return bad_type(k, name, n, right, e);
+	return 0;
+}
+
+static int read_text(const struct queue_key *k, const char *name, const struct doc_node *n,
+	struct queue_settings *s, struct err *e)
+{
+	CLEANUP_FREE char *expanded = NULL;
+	int r = check_text(k, name, n, e);
+
+	if (r < 0)
+		return r;
 	if (k->is_local_path)
 		expanded = home_expand(n->text);
 	return set(k, expanded ? expanded : n->len ? n->text : NULL, s);
+}
+
+/* What may stand in a text has no line break, so one can stand between them. */
+static int read_texts(const struct queue_key *k, const char *name, const struct doc_node *n,
+	struct queue_settings *s, struct err *e)
+{
+	CLEANUP(buf_done) struct buf all = {0};
+	int r = 0;
+
+	if (n->kind != DOC_SEQUENCE)
+		return read_text(k, name, n, s, e);
+	if (n->is_tagged || n->n > TEXTS_MAX)
+		return bad_type(k, name, n, NULL, e);
+	for (size_t i = 0; r == 0 && i < n->n; i++) {
+		const struct doc_node *item = &n->items[i];
+
+		r = check_text(k, name, item, e);
+		if (r == 0)
+			buf_printf(&all, "%s%s", i ? "\n" : "", item->text);
+	}
+	return r < 0 ? r : set(k, all.len ? buf_str(&all) : NULL, s);
 }
 
 static int read_causes(const struct queue_key *k, const char *name, const struct doc_node *n,
@@ -341,6 +400,8 @@ int queue_key_read(const struct queue_key *k, const char *name, const struct doc
 		return read_bool(k, name, n, s, e);
 	case QUEUE_KEY_TEXT:
 		return read_text(k, name, n, s, e);
+	case QUEUE_KEY_TEXTS:
+		return read_texts(k, name, n, s, e);
 	case QUEUE_KEY_CAUSES:
 		return read_causes(k, name, n, s, e);
 	default:
@@ -376,7 +437,7 @@ void queue_settings_done(struct queue_settings *s)
 	if (!s)
 		return;
 	for (size_t i = 0; i < queue_keys_n; i++)
-		if (queue_keys[i].kind == QUEUE_KEY_TEXT)
+		if (is_text(&queue_keys[i]))
 			set_text(&queue_keys[i], NULL, s);
 	*s = (struct queue_settings){0};
 }
@@ -396,6 +457,22 @@ static json_t *causes_json(uint32_t bits)
 	return list;
 }
 
+/* One as text, several as a list. */
+static json_t *texts_json(const char *text)
+{
+	json_t *list = json_array();
+
+	if (!strchr(text, '\n')) {
+		json_decref(list);
+		return json_string(text);
+	}
+	for (size_t n; *text; text += n + (text[n] == '\n')) {
+		n = strcspn(text, "\n");
+		json_array_append_new(list, json_stringn(text, n));
+	}
+	return list;
+}
+
 static json_t *value_json(const struct queue_key *k, const struct queue_settings *s)
 {
 	const void *m = const_member(k, s);
@@ -409,6 +486,9 @@ static json_t *value_json(const struct queue_key *k, const struct queue_settings
 	case QUEUE_KEY_TEXT:
 		text = *(char *const *)m;
 		return text ? json_string(text) : json_null();
+	case QUEUE_KEY_TEXTS:
+		text = *(char *const *)m;
+		return text ? texts_json(text) : json_null();
 	case QUEUE_KEY_SHARE:
 		return json_real(*(const double *)m);
 	case QUEUE_KEY_CAUSES:
@@ -426,6 +506,24 @@ static json_t *value_json(const struct queue_key *k, const struct queue_settings
 	}
 }
 
+/* Of "notify.webhook" the object in the object, made if it isn't there. Borrowed. */
+static json_t *section_json(json_t *all, const char *section)
+{
+	while (section && *section) {
+		size_t n = strcspn(section, ".");
+		CLEANUP_FREE char *word = xstrndup(section, n);
+		json_t *into = json_object_get(all, word);
+
+		if (!into) {
+			into = json_object();
+			json_object_set_new(all, word, into);
+		}
+		all = into;
+		section += n + (section[n] == '.');
+	}
+	return all;
+}
+
 void queue_settings_json(const struct queue_settings *s, struct buf *ret)
 {
 	json_t *all = json_object();
@@ -433,18 +531,10 @@ void queue_settings_json(const struct queue_settings *s, struct buf *ret)
 
 	for (size_t i = 0; i < queue_keys_n; i++) {
 		const struct queue_key *k = &queue_keys[i];
-		json_t *into = all;
 
-		if (k->kind == QUEUE_KEY_IGNORED)
-			continue;
-		if (k->section) {
-			into = json_object_get(all, k->section);
-			if (!into) {
-				into = json_object();
-				json_object_set_new(all, k->section, into);
-			}
-		}
-		json_object_set_new(into, k->name, value_json(k, s));
+		if (k->kind != QUEUE_KEY_IGNORED)
+			json_object_set_new(
+				section_json(all, k->section), k->name, value_json(k, s));
 	}
 	text = json_dumps(all, JSON_COMPACT);
 	buf_puts(ret, text ? text : "");

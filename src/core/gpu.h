@@ -108,6 +108,8 @@ struct gpu_proc_more {
 	char pod[64]; /* uid of the Kubernetes pod */
 	char slurm_job[32];
 	char unit[96]; /* systemd unit or scope */
+	char state; /* R S D Z T ..., as ps has it; 0 unknown */
+	int32_t threads; /* 0 unknown */
 };
 
 /* A MIG instance as a monitor shows it, with details only: also one that found no room among the cards. */

@@ -28,6 +28,7 @@ void sample_done(struct sample *s)
 	gpu_snapshot_done(&s->snap);
 	free(s->proc_row);
 	free(s->promised_mib);
+	free(s->lane_mib);
 	free(s->rows);
 	*s = (struct sample){0};
 }
@@ -156,10 +157,14 @@ json_t *sample_encode(const struct sample *s)
 	json_t *o = json_object(), *cards = json_array(), *procs = json_array(),
 	       *rows = json_array();
 
-	for (uint32_t i = 0; i < s->snap.n_cards; i++)
-		json_array_append_new(
-			cards, encode_card(&s->snap.cards[i],
-				       s->promised_mib ? s->promised_mib[i] : 0, s->with_details));
+	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		json_t *card = encode_card(&s->snap.cards[i],
+			s->promised_mib ? s->promised_mib[i] : 0, s->with_details);
+
+		if (s->lane_mib && s->lane_mib[i] > 0)
+			json_object_set_new_nocheck(card, "lane_mib", json_integer(s->lane_mib[i]));
+		json_array_append_new(cards, card);
+	}
 	for (uint32_t i = 0; i < s->snap.n_procs; i++)
 		json_array_append_new(
 			procs, encode_proc(&s->snap.procs[i], s->proc_row ? s->proc_row[i] : 0));
@@ -294,6 +299,16 @@ static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promise
 	if (json_is_string(json_object_get(o, "arch")))
 		return member_text(o, "arch", c->arch, sizeof(c->arch), e);
 	return 0;
+}
+
+/* Only where a lane holds something; an agent of before has no lanes. */
+static int decode_lane_mib(const json_t *o, struct sample *s, uint32_t i, struct err *e)
+{
+	if (!json_object_get(o, "lane_mib"))
+		return 0;
+	if (!s->lane_mib)
+		s->lane_mib = xcalloc(s->snap.n_cards, sizeof(*s->lane_mib));
+	return wire_int(o, "lane_mib", 0, MIB_MAX, &s->lane_mib[i], e);
 }
 
 static int array_int(const json_t *a, size_t i, int64_t min, int64_t max, int64_t *ret)
@@ -437,9 +452,13 @@ static int decode_all(const json_t *msg, struct sample *s, struct err *e)
 	s->snap.n_cards = n_cards;
 	s->snap.n_procs = n_procs;
 	s->n_rows = n_rows;
-	for (uint32_t i = 0; !r && i < n_cards; i++)
-		r = decode_card(
-			json_array_get(cards, i), &s->snap.cards[i], &s->promised_mib[i], e);
+	for (uint32_t i = 0; !r && i < n_cards; i++) {
+		const json_t *card = json_array_get(cards, i);
+
+		r = decode_card(card, &s->snap.cards[i], &s->promised_mib[i], e);
+		if (!r)
+			r = decode_lane_mib(card, s, i, e);
+	}
 	for (uint32_t i = 0; !r && i < n_rows; i++)
 		r = decode_row(json_array_get(rows, i), n_cards, &s->rows[i], e);
 	for (uint32_t i = 0; !r && i < n_procs; i++)

@@ -39,6 +39,11 @@ struct sample {
 	uint32_t *proc_row;
 	/* Parallel to snap.cards: what other users' agents have promised there beyond what their jobs hold, MiB. */
 	int64_t *promised_mib;
+	/*
+	 * Parallel to snap.cards, or NULL (none anywhere): what lanes keep there for their next ones beyond what their running
+	 * ones are charged, MiB. Not free for a newcomer.
+	 */
+	int64_t *lane_mib;
 	struct ledger_row *rows;
 	uint32_t n_rows;
 	/*

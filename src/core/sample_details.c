@@ -184,8 +184,12 @@ static void put_texts(const struct gpu_proc_more *m, size_t *room, json_t *row)
 		json_array_append_new(a, t);
 	}
 	if (bytes <= *room) {
+		const char state[] = {m->state, '\0'};
+
 		*room -= bytes;
 		json_array_extend(row, a);
+		json_array_append_new(row, sample_text(state));
+		json_array_append_new(row, json_integer(m->threads));
 	} else {
 		*room = 0;
 	}
@@ -236,6 +240,21 @@ static int32_t instance_at(const json_t *row, size_t i)
 	return v < 0 || v >= INT32_MAX ? 0 : (int32_t)v + 1;
 }
 
+/* The state of a process; 0 for what isn't one. */
+static char letter_at(const json_t *row, size_t i)
+{
+	const char *s = json_string_value(json_array_get(row, i));
+
+	return s && ((s[0] >= 'A' && s[0] <= 'Z') || (s[0] >= 'a' && s[0] <= 'z')) ? s[0] : 0;
+}
+
+static int64_t number_within(const json_t *row, size_t i)
+{
+	int64_t v = number_at(row, i, 0);
+
+	return v > 0 && v < INT32_MAX ? v : 0;
+}
+
 static int take_row(const json_t *row, struct gpu_proc *p, struct gpu_proc_more *m, struct err *e)
 {
 	struct value *const values[] = {
@@ -267,6 +286,9 @@ static int take_row(const json_t *row, struct gpu_proc *p, struct gpu_proc_more 
 		if (r)
 			return r;
 	}
+	/* Agents of before have neither. */
+	m->state = letter_at(row, at);
+	m->threads = (int32_t)number_within(row, at + 1);
 	return 0;
 }
 

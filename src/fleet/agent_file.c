@@ -19,9 +19,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-extern const char agent_bytes[], agent_bytes_end[];
+/* The hashes are taken when it's built: half a megabyte costs milliseconds in every command that goes to a host. */
+extern const char agent_bytes[], agent_bytes_end[], agent_bytes_sha256[65];
 #ifdef GPUSTOW_AGENT_AARCH64
-extern const char agent_aarch64_bytes[], agent_aarch64_bytes_end[];
+extern const char agent_aarch64_bytes[], agent_aarch64_bytes_end[], agent_aarch64_bytes_sha256[65];
 #endif
 #ifdef __aarch64__
 #define OWN_CPU "aarch64"
@@ -37,13 +38,11 @@ const void *agent_file_bytes(size_t *ret_n)
 	return agent_bytes;
 }
 
-static void put_carried(struct boot_agent *to, const char *cpu, const char *bytes, const char *end)
+static void put_carried(struct boot_agent *to, const char *cpu, const char *bytes, const char *end,
+	const char *hash)
 {
-	uint8_t digest[32];
-
 	*to = (struct boot_agent){.cpu = cpu, .bytes = bytes, .n = (size_t)(end - bytes)};
-	sha256(bytes, to->n, digest);
-	hex_encode(digest, 32, to->hash);
+	memcpy(to->hash, hash, sizeof(to->hash));
 }
 
 size_t agent_file_carried(struct boot_agent *ret, size_t max)
@@ -51,10 +50,11 @@ size_t agent_file_carried(struct boot_agent *ret, size_t max)
 	size_t n = 0;
 
 	if (n < max)
-		put_carried(&ret[n++], OWN_CPU, agent_bytes, agent_bytes_end);
+		put_carried(&ret[n++], OWN_CPU, agent_bytes, agent_bytes_end, agent_bytes_sha256);
 #ifdef GPUSTOW_AGENT_AARCH64
 	if (n < max)
-		put_carried(&ret[n++], "aarch64", agent_aarch64_bytes, agent_aarch64_bytes_end);
+		put_carried(&ret[n++], "aarch64", agent_aarch64_bytes, agent_aarch64_bytes_end,
+			agent_aarch64_bytes_sha256);
 #endif
 	return n;
 }
@@ -62,13 +62,8 @@ size_t agent_file_carried(struct boot_agent *ret, size_t max)
 /* "agent-<sha256 of the bytes>" */
 static void file_name(char ret[80])
 {
-	uint8_t digest[32];
-	size_t n;
-	const void *bytes = agent_file_bytes(&n);
-
-	sha256(bytes, n, digest);
 	memcpy(ret, "agent-", 6);
-	hex_encode(digest, 32, ret + 6);
+	memcpy(ret + 6, agent_bytes_sha256, sizeof(agent_bytes_sha256));
 }
 
 /* The i-th place to try, or NULL after the last; the caller frees. "" is a place this machine doesn't have. */

@@ -6,6 +6,7 @@
 #include "fleet/ssh_site.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct fleet {
 	struct event_base *base;
@@ -87,6 +88,43 @@ void fleet_answer(struct fleet *f, uint64_t question, const char *answer)
 
 	if (i >= 1 && i <= f->n && f->hosts[i - 1]->link)
 		link_answer(f->hosts[i - 1]->link, question & UINT32_MAX, answer);
+}
+
+int fleet_signal(struct fleet *f, size_t i, uint64_t request, int32_t pid, uint64_t start_ticks,
+	int signo, struct err *e)
+{
+	if (i >= f->n)
+		return err_set(e, -EINVAL, "there's no such host");
+	return host_signal(f->hosts[i], request, pid, start_ticks, signo, e);
+}
+
+char *fleet_address(const struct fleet_host *h)
+{
+	const struct host_config *c = h->config;
+	bool is_v6;
+
+	if (!c)
+		return NULL;
+	is_v6 = strchr(c->hostname, ':') != NULL;
+	return xasprintf("%s%s%s%s%s:%d", c->username ? c->username : "", c->username ? "@" : "",
+		is_v6 ? "[" : "", c->hostname, is_v6 ? "]" : "", c->port);
+}
+
+bool fleet_has_answered(const struct fleet_host *h)
+{
+	switch (h->state) {
+	case HOST_UP:
+	case HOST_TEXT:
+		return h->sample != NULL;
+	case HOST_NONE:
+		return true;
+	case HOST_CONNECTING:
+	case HOST_SUSPECT:
+	case HOST_DOWN:
+	case HOST_AUTH:
+		break;
+	}
+	return false;
 }
 
 void fleet_free(struct fleet *f)

@@ -58,6 +58,8 @@ struct fleet_owner {
 	/* Somebody has to answer; the answer (NULL: refused) comes by fleet_answer. prompt is ssh's own text. NULL: nobody can. */
 	void (*asks)(void *arg, const struct fleet_host *h, uint64_t question, const char *prompt,
 		bool is_secret);
+	/* What came of fleet_signal; why NULL: it was sent. NULL: nobody wants to know. */
+	void (*signalled)(void *arg, const struct fleet_host *h, uint64_t request, const char *why);
 };
 
 struct fleet *fleet_new(
@@ -67,6 +69,17 @@ void fleet_add(struct fleet *f, const struct host_config *config);
 size_t fleet_count(const struct fleet *f);
 const struct fleet_host *fleet_at(const struct fleet *f, size_t i);
 void fleet_answer(struct fleet *f, uint64_t question, const char *answer);
+/*
+ * A signal (SIGINT, SIGTERM, SIGKILL) to exactly that process on host i; `request` comes back with the answer. -ENOTCONN with a sentence
+ * when the host isn't there or has no agent: then nothing was sent and no answer comes. A link that's lost before the
+ * answer answers too.
+ */
+int fleet_signal(struct fleet *f, size_t i, uint64_t request, int32_t pid, uint64_t start_ticks,
+	int signo, struct err *e);
+/* "alice@gpu1:22"; NULL for this machine. The caller frees. */
+char *fleet_address(const struct fleet_host *h);
+/* What was asked of it was answered: figures, or that it has none to give. */
+bool fleet_has_answered(const struct fleet_host *h);
 /* A person wants it tried now: the only way out of AUTH, and a shorter one out of DOWN. */
 void fleet_retry(struct fleet *f, size_t i);
 /* Not from within a callback. */

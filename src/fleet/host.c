@@ -171,6 +171,48 @@ static void on_up(void *arg, const struct link_hello *hello)
 	ask(h);
 }
 
+/* ---- signals ---- */
+
+static void tell_signalled(struct host *h, size_t i, const char *why)
+{
+	uint64_t request = h->signals[i];
+
+	h->signals[i] = h->signals[--h->n_signals];
+	if (h->owner->signalled)
+		h->owner->signalled(h->owner->arg, &h->pub, request, why);
+}
+
+static void take_signalled(struct host *h, const json_t *msg, bool is_error)
+{
+	const char *text = json_string_value(json_object_get(msg, "text"));
+	json_int_t id = json_integer_value(json_object_get(msg, "id"));
+
+	for (size_t i = 0; i < h->n_signals; i++)
+		if ((json_int_t)h->signals[i] == id) {
+			tell_signalled(h, i,
+				!is_error ? NULL
+				: text	  ? text
+					  : "it said no, and not why");
+			return;
+		}
+}
+
+int host_signal(struct host *h, uint64_t request, int32_t pid, uint64_t start_ticks, int signo,
+	struct err *e)
+{
+	if (h->is_text || !h->link || !link_is_up(h->link))
+		return err_set(e, -ENOTCONN,
+			"nothing was sent: there's no agent to send it by on this node just now");
+	if (h->n_signals == HOST_SIGNALS_MAX)
+		return err_set(e, -EBUSY, "nothing was sent: %d signals wait for their answers",
+			HOST_SIGNALS_MAX);
+	h->signals[h->n_signals++] = request;
+	link_send(h->link,
+		json_pack("{s:s, s:I, s:i, s:I, s:i}", "op", "signal", "id", (json_int_t)request,
+			"pid", (int)pid, "start_ticks", (json_int_t)start_ticks, "signo", signo));
+	return 0;
+}
+
 static void on_message(void *arg, const char *op, const json_t *msg)
 {
 	struct host *h = arg;
@@ -178,12 +220,17 @@ static void on_message(void *arg, const char *op, const json_t *msg)
 	h->pub.rtt_ms = link_rtt_ms(h->link);
 	if (!strcmp(op, "sample"))
 		take_sample(h, msg);
+	else if (!strcmp(op, "signalled") || !strcmp(op, "error"))
+		take_signalled(h, msg, op[0] == 'e');
 }
 
 static void on_down(void *arg, const char *why)
 {
 	struct host *h = arg;
 
+	while (h->n_signals)
+		tell_signalled(
+			h, 0, "the connection was lost before the answer; it may have been sent");
 	if (h->is_text)
 		return;
 	if (link_failure(h->link) == LINK_FAIL_AGENT)

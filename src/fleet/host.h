@@ -7,6 +7,8 @@
 
 struct ssh_site;
 
+enum { HOST_SIGNALS_MAX = 8 };
+
 struct host {
 	struct fleet_host pub; /* first: fleet_at hands it out */
 	const struct fleet_options *options;
@@ -23,6 +25,8 @@ struct host {
 	unsigned n_failures;
 	int64_t agent_again_ms; /* when the agent is tried again */
 	struct event *poll;
+	uint64_t signals[HOST_SIGNALS_MAX]; /* requests that wait for their answer */
+	size_t n_signals;
 };
 
 struct host *host_new(struct event_base *base, const struct host_config *config, size_t index,
@@ -30,6 +34,9 @@ struct host *host_new(struct event_base *base, const struct host_config *config,
 	const char *no_site);
 void host_free(struct host *h);
 void host_retry(struct host *h);
+/* As fleet_signal. */
+int host_signal(struct host *h, uint64_t request, int32_t pid, uint64_t start_ticks, int signo,
+	struct err *e);
 
 /* ---- between host.c and host_text.c ---- */
 

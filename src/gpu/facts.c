@@ -220,6 +220,8 @@ static void put_more(const struct facts *f, struct entry *x, const struct proc_s
 	memcpy(m->pod, x->cgroup.pod, sizeof(m->pod));
 	memcpy(m->slurm_job, x->cgroup.slurm_job, sizeof(m->slurm_job));
 	memcpy(m->unit, x->cgroup.unit, sizeof(m->unit));
+	m->state = st->state;
+	m->threads = st->threads;
 }
 
 static void fill_row(struct facts *f, struct gpu_proc *p, struct gpu_proc_more *m, int64_t now_ms,

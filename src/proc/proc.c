@@ -119,6 +119,7 @@ int proc_parse_stat(const char *text, size_t n, struct proc_stat *ret)
 	s.cpu_ticks = not_negative(field[14]) + not_negative(field[15]);
 	s.start_ticks = not_negative(field[22]);
 	s.rss_pages = not_negative(field[24]);
+	s.threads = field[20] > 0 && field[20] < INT32_MAX ? (int32_t)field[20] : 0;
 	*ret = s;
 	return 0;
 }

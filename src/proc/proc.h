@@ -15,6 +15,7 @@ struct proc_stat {
 	uint64_t start_ticks; /* field 22 */
 	uint64_t cpu_ticks; /* utime + stime */
 	uint64_t rss_pages;
+	int32_t threads;
 	char comm[32]; /* raw, as the kernel gives it */
 };
 

@@ -217,20 +217,6 @@ bool cluster_is_blocked(const struct cluster *c, const struct job *j)
 	return false;
 }
 
-/* Bound ones are among the pending for the store; here they're in flight. */
-static void drop_bound(struct store_jobs *l)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < l->n; i++) {
-		if (l->v[i].is_bound)
-			job_done(&l->v[i]);
-		else
-			l->v[kept++] = l->v[i];
-	}
-	l->n = kept;
-}
-
 ssize_t cluster_pending(const struct cluster *c, int64_t id)
 {
 	for (size_t i = 0; i < c->pending.n; i++)
@@ -285,6 +271,7 @@ static int load_jobs(struct store *s, bool pending, struct cluster *c, struct er
 {
 	struct store_question live = {.bound = true, .no_needs = true, .command_max = COMMAND_MAX},
 			      turn = {.order = STORE_BY_TURN,
+				      .to_place = true,
 				      .no_needs = true,
 				      .command_max = COMMAND_MAX},
 			      lanes = {.order = STORE_BY_LANE,
@@ -302,7 +289,6 @@ static int load_jobs(struct store *s, bool pending, struct cluster *c, struct er
 		r = store_unmet(s, &c->unmet, &c->n_unmet, e);
 	if (r < 0)
 		return r;
-	drop_bound(&c->pending);
 	lanes_sort(&c->pending);
 	return store_counts(s, &c->counts, e);
 }

@@ -182,6 +182,7 @@ struct handout {
 	struct handout_planned {
 		int64_t job, attempt;
 		int32_t node;
+		const struct job *of;
 	} *planned;
 	size_t n_planned, cap_planned;
 };

@@ -54,12 +54,11 @@ static json_t *local_need(const struct handout *h, const struct cluster_lane *l,
 {
 	const struct job *p = cluster_live(h->c, row->needs);
 	const struct handout_planned *next = planned(h, row->needs, l->node);
-	ssize_t at = cluster_pending(h->c, row->needs);
 
 	if (is_behind(l, j, row->needs))
 		return NULL;
 	if (next)
-		return row->any && at >= 0 && is_retried(h->c, &h->c->pending.v[at])
+		return row->any && is_retried(h->c, next->of)
 			       ? NULL
 			       : need(next->job, next->attempt, row->any);
 	if (!p || !p->bind.node || strcmp(p->bind.node, l->row->node) != 0)
@@ -231,7 +230,7 @@ static bool want_queued(
 	else
 		json_decref(needs);
 	GROW(h->planned, h->n_planned, h->cap_planned);
-	h->planned[h->n_planned++] = (struct handout_planned){j->id, x->attempt, l->node};
+	h->planned[h->n_planned++] = (struct handout_planned){j->id, x->attempt, l->node, j};
 	return true;
 }
 

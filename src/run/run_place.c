@@ -111,7 +111,9 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 			 value_is_present(total) && value_is_present(used) &&
 			 is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;
-	ret->room.promised_mib = r->sample.promised_mib[i];
+	/* What a lane keeps for its next one is as little free as what others were promised. */
+	ret->room.promised_mib =
+		r->sample.promised_mib[i] + (r->sample.lane_mib ? r->sample.lane_mib[i] : 0);
 	ret->room.foreign_mib = budget_foreign(value_is_present(used) ? used.v : 0, held,
 		track_foreign_peaks(r->track, card->uuid), r->config->spike_buffer, true);
 }

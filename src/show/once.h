@@ -53,7 +53,7 @@ struct show_use {
 	int64_t mib;
 	bool is_partial; /* of some of the processes the memory isn't known */
 };
-/* card: position, or -1 for all cards of the sample; adds to what's in *uses (owned array). instance: position in snap.instances, or -1. */
+/* card: position (of a MIG instance: only what runs in it), or -1 for all cards of the sample; adds to what's in *uses (owned array). instance: position in snap.instances, or -1. */
 struct show_uses {
 	struct show_use *items;
 	size_t n, cap;

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "show/figure.h"
 #include "show/health.h"
 #include "show/table.h"
 
@@ -52,11 +53,6 @@ static enum row_color color_of(int64_t v, int64_t low, int64_t middle, int64_t h
 	return v >= high ? ROW_RED : v >= middle ? ROW_AMBER : v < low ? ROW_DIM : ROW_TEAL;
 }
 
-static int64_t percent(int64_t part, int64_t whole)
-{
-	return whole > 0 ? (int64_t)((__int128)part * 100 / whole) : 0;
-}
-
 /* ---- cells ---- */
 
 static void put_percent(struct table *t, struct value v, int64_t low, int64_t middle, int64_t high)
@@ -75,27 +71,11 @@ static void put_temperature(struct table *t, struct value v)
 		table_absent(t);
 }
 
-static bool link_of(const struct gpu_card *c, int64_t *ret_gen, int64_t *ret_width)
-{
-	struct value gen = c->m[METRIC_PCIE_GEN], width = c->m[METRIC_PCIE_WIDTH];
-
-	if (!value_is_present(gen) || !value_is_present(width)) {
-		gen = c->m[METRIC_PCIE_GEN_MAX];
-		width = c->m[METRIC_PCIE_WIDTH_MAX];
-	}
-	/* A board that shares the machine's memory has no link worth a word. */
-	if (c->is_unified || !value_is_present(gen) || !value_is_present(width))
-		return false;
-	*ret_gen = gen.v;
-	*ret_width = width.v;
-	return true;
-}
-
 static void put_link(struct table *t, const struct gpu_card *c)
 {
 	int64_t gen, width;
 
-	if (link_of(c, &gen, &width))
+	if (show_link_of(c, &gen, &width))
 		table_text(t, ROW_DIM, "%lld.0x%lld", (long long)gen, (long long)width);
 	else
 		table_absent(t);
@@ -103,6 +83,7 @@ static void put_link(struct table *t, const struct gpu_card *c)
 
 static void put_traffic(struct table *t, const struct gpu_card *c, enum metric m)
 {
+	CLEANUP(buf_done) struct buf b = {0};
 	struct value v = c->m[m];
 	int64_t gen, width, capacity = 0;
 	enum row_color color = ROW_TEAL;
@@ -111,49 +92,29 @@ static void put_traffic(struct table *t, const struct gpu_card *c, enum metric m
 		table_absent(t);
 		return;
 	}
-	if (link_of(c, &gen, &width))
+	if (show_link_of(c, &gen, &width))
 		capacity = show_link_capacity_kib_s(gen, width);
 	if (capacity)
-		color = color_of(percent(v.v, capacity), 1, 40, 70);
-	if (v.v < 1024)
-		table_number(t, color, v.v, 0, "KB/s");
-	else if (v.v < 1024 * 1024)
-		table_number(t, color, v.v * 10 / 1024, 1, "MB/s");
-	else
-		table_number(t, color, v.v * 100 / 1024 / 1024, 2, "GB/s");
-}
-
-static void put_watts(struct value v, struct buf *out)
-{
-	if (value_is_present(v))
-		buf_printf(out, "%lld", (long long)((v.v + 500) / 1000));
-	else
-		buf_putc(out, '-');
+		color = color_of(show_percent(v.v, capacity), 1, 40, 70);
+	show_rate_put(v.v, &b);
+	table_text(t, color, "%s", buf_str(&b));
 }
 
 static void put_power(struct table *t, const struct gpu_card *c)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	struct value state = c->m[METRIC_PSTATE], draw = c->m[METRIC_POWER],
-		     limit = c->m[METRIC_POWER_LIMIT];
 
-	if (!value_is_present(state) && !value_is_present(draw) && !value_is_present(limit)) {
+	show_power_put(c, &b);
+	if (b.len)
+		table_text(t, ROW_DIM, "%s", buf_str(&b));
+	else
 		table_absent(t);
-		return;
-	}
-	if (value_is_present(state))
-		buf_printf(&b, "P%lld ", (long long)state.v);
-	put_watts(draw, &b);
-	buf_putc(&b, '/');
-	put_watts(limit, &b);
-	buf_putc(&b, 'W');
-	table_text(t, ROW_DIM, "%s", buf_str(&b));
 }
 
 static void put_memory(struct table *t, struct value used, struct value total)
 {
 	if (value_is_present(used) && value_is_present(total))
-		table_text(t, color_of(percent(used.v, total.v), 1, 75, 90), "%lld/%lld MiB",
+		table_text(t, color_of(show_percent(used.v, total.v), 1, 75, 90), "%lld/%lld MiB",
 			(long long)used.v, (long long)total.v);
 	else if (value_is_present(total))
 		table_text(t, ROW_DIM, "-/%lld MiB", (long long)total.v);
@@ -284,46 +245,23 @@ static void put_uses_line(
 	row_end(&r);
 }
 
-struct sums {
-	int64_t util, n_util, used, total, n_idle;
-};
-
-static struct sums sums_of(const struct sample *s)
-{
-	struct sums x = {0};
-
-	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
-		const struct gpu_card *c = &s->snap.cards[i];
-		struct value util = c->m[METRIC_UTIL_GPU], used = c->m[METRIC_MEM_USED],
-			     total = c->m[METRIC_MEM_TOTAL];
-
-		if (gpu_is_instance(c))
-			continue;
-		x.n_idle += show_card_is_idle(c);
-		if (value_is_present(util)) {
-			x.util += util.v;
-			x.n_util++;
-		}
-		if (value_is_present(used) && value_is_present(total)) {
-			x.used += used.v;
-			x.total += total.v;
-		}
-	}
-	return x;
-}
-
 /* "12.3" GiB of a number of MiB. */
 static void put_gib(struct row *r, enum row_color color, int64_t used, int64_t total)
 {
-	row_printf(r, color, "%lld.%lld/%lld.%lldG", (long long)(used / 1024),
-		(long long)(used % 1024 * 10 / 1024), (long long)(total / 1024),
-		(long long)(total % 1024 * 10 / 1024));
+	CLEANUP(buf_done) struct buf b = {0};
+
+	show_gib_put(used, total, &b);
+	row_text(r, color, buf_str(&b));
 }
 
 static void put_card_sums(struct row *r, const struct sample *s)
 {
-	struct sums x = sums_of(s);
-	int64_t util = x.n_util ? x.util / x.n_util : 0, mem = percent(x.used, x.total);
+	struct show_sums x = {0};
+	int64_t util, mem;
+
+	show_sums_add(&x, s);
+	util = x.n_util ? x.util / x.n_util : 0;
+	mem = show_percent(x.used_mib, x.total_mib);
 
 	row_printf(r, ROW_PLAIN, "%u GPU%s", gpu_count_whole(&s->snap),
 		gpu_count_whole(&s->snap) == 1 ? "" : "s");
@@ -332,9 +270,9 @@ static void put_card_sums(struct row *r, const struct sample *s)
 	row_printf(r, x.n_idle ? ROW_GREEN : ROW_AMBER, "  %lld idle", (long long)x.n_idle);
 	if (x.n_util)
 		row_printf(r, color_of(util, 0, 50, 80), "  util %lld%%", (long long)util);
-	if (x.total) {
+	if (x.total_mib) {
 		row_text(r, ROW_PLAIN, "  VRAM ");
-		put_gib(r, color_of(mem, 0, 75, 90), x.used, x.total);
+		put_gib(r, color_of(mem, 0, 75, 90), x.used_mib, x.total_mib);
 		row_printf(r, color_of(mem, 0, 75, 90), " (%lld%%)", (long long)mem);
 	}
 }
@@ -348,7 +286,7 @@ static void put_host_sums(struct row *r, const struct host_figures *h)
 		row_printf(r, ROW_DIM, "(%d)", h->cores);
 	if (value_is_present(h->mem_used_mib) && value_is_present(h->mem_total_mib)) {
 		row_text(r, ROW_PLAIN, "  Mem ");
-		put_gib(r, color_of(percent(h->mem_used_mib.v, h->mem_total_mib.v), 0, 75, 90),
+		put_gib(r, color_of(show_percent(h->mem_used_mib.v, h->mem_total_mib.v), 0, 75, 90),
 			h->mem_used_mib.v, h->mem_total_mib.v);
 	}
 	if (value_is_present(h->swap_used_mib) && h->swap_used_mib.v > 0)

@@ -36,6 +36,8 @@ static bool is_in(const struct sample *s, const struct gpu_proc *p, int card, in
 
 	uint32_t whole = gpu_whole_of(&s->snap, p->card);
 
+	if (card >= 0 && gpu_is_instance(&s->snap.cards[card]))
+		return p->card == (uint32_t)card;
 	if (card >= 0 && whole != (uint32_t)card)
 		return false;
 	if (instance < 0)

@@ -87,7 +87,8 @@ static bool is_wished(const struct vacancy_wish *w, const struct gpu_card *c)
 /* Promised and not in use yet; *ret_any: something of ours or of others' stands on the card at all. */
 static int64_t promised_mib(const struct sample *s, uint32_t card, bool *ret_any)
 {
-	int64_t sum = s->promised_mib ? s->promised_mib[card] : 0;
+	int64_t sum = (s->promised_mib ? s->promised_mib[card] : 0) +
+		      (s->lane_mib ? s->lane_mib[card] : 0);
 
 	*ret_any = sum > 0;
 	for (uint32_t i = 0; i < s->n_rows; i++) {

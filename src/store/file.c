@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/fs.h"
 #include "base/sys.h"
 
@@ -18,6 +19,8 @@
 
 #define HEADER 100
 #define WAL_LOOK (4 * 1024 * 1024)
+/* The byte of the shared memory on which each connection to a database with a log holds a lock (SQLite's wal.c). */
+#define DMS_BYTE 128
 
 /* Shared memory and locks don't reach every client there. */
 static bool is_network(const char *dir)
@@ -50,6 +53,52 @@ int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino)
 	*ret_dev = st.dev;
 	*ret_ino = st.ino;
 	return 0;
+}
+
+bool file_is_same(const char *a, const char *b)
+{
+	uint64_t dev[2], ino[2];
+
+	return file_identity(a, &dev[0], &ino[0]) == 0 && file_identity(b, &dev[1], &ino[1]) == 0 &&
+	       dev[0] == dev[1] && ino[0] == ino[1];
+}
+
+pid_t file_user(const char *path)
+{
+	CLEANUP_FREE char *name = xasprintf("%s-shm", path);
+	CLEANUP_CLOSE int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = DMS_BYTE, .l_len = 1};
+
+	return fd < 0 || fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK ? 0 : l.l_pid;
+}
+
+int file_sync_dir(const char *path, struct err *e)
+{
+	CLEANUP_FREE char *dir = xstrdup(path);
+	char *slash = strrchr(dir, '/');
+	int r;
+
+	if (slash)
+		slash[slash == dir] = '\0';
+	r = fd_sync_dir_at(AT_FDCWD, slash ? dir : ".");
+	return r < 0 ? err_sys(e, r, "cannot make the names beside %s durable", path) : 0;
+}
+
+void file_remove_beside(const char *path)
+{
+	static const char *const ends[] = {"-wal", "-shm", "-journal", ".lock"};
+
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		CLEANUP_FREE char *name = xasprintf("%s%s", path, ends[i]);
+
+		unlink(name);
+	}
+}
+
+void file_remove_whole(const char *path)
+{
+	unlink(path);
+	file_remove_beside(path);
 }
 
 char *file_immutable_uri(const char *path)

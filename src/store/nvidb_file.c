@@ -16,9 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The byte of the shared memory on which each connection to a database with a log holds a lock (SQLite's wal.c). */
-#define DMS_BYTE 128
-
 static const char *const ends[NVIDB_FILES] = {"", "-wal", "-journal"};
 
 static int stamp(const char *path, const char *end, struct nvidb_stamp *ret, struct err *e)
@@ -49,18 +46,16 @@ static int stamp_all(const char *path, struct nvidb_stamp ret[NVIDB_FILES], stru
 	return r;
 }
 
-/* Its shared memory tells who has it open: a scheduler at work would go on starting jobs that are ours by then. */
+/* A scheduler at work would go on starting jobs that are ours by then. */
 static int check_nobody(const char *path, struct err *e)
 {
-	CLEANUP_FREE char *name = xasprintf("%s-shm", path);
-	CLEANUP_CLOSE int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = DMS_BYTE, .l_len = 1};
+	pid_t pid = file_user(path);
 
-	if (fd < 0 || fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK)
+	if (!pid)
 		return 0;
 	return err_set(e, -EBUSY,
 		"process %d has %s open: end the Python nvidb (its daemon, keeper and screens) on all machines, then try again",
-		(int)l.l_pid, path);
+		(int)pid, path);
 }
 
 static int copy_file(const char *path, const char *dir, const char *end, struct err *e)

@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/fault.h"
-#include "base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,38 +31,12 @@ static char *moved_name(const char *path)
 	return xasprintf("%s-nvidb.db", path);
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-	uint64_t dev[2], ino[2];
-
-	return file_identity(a, &dev[0], &ino[0]) == 0 && file_identity(b, &dev[1], &ino[1]) == 0 &&
-	       dev[0] == dev[1] && ino[0] == ino[1];
-}
-
 static bool is_there(const char *path)
 {
 	return access(path, F_OK) == 0;
 }
 
-static void remove_beside(const char *path)
-{
-	static const char *const ends[] = {"-wal", "-shm", "-journal", ".lock"};
-
-	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-		CLEANUP_FREE char *name = xasprintf("%s%s", path, ends[i]);
-
-		unlink(name);
-	}
-}
-
-static void remove_new(const char *path)
-{
-	unlink(path);
-	remove_beside(path);
-}
-
-/* All of it in the one file, which then needs no log. */
-static int close_whole(struct store *s, struct err *e)
+int file_close_whole(struct store *s, struct err *e)
 {
 	int busy = 0, rc = SQLITE_OK, r;
 
@@ -97,13 +70,13 @@ static int make_new(const char *from, const char *path, const struct store_optio
 	struct store *s;
 	int fd, r;
 
-	remove_new(path);
+	file_remove_whole(path);
 	r = store_open(path, o, &s, e);
 	if (r < 0)
 		return r;
 	r = import_into(s, from, ret, e);
 	if (r == 0)
-		r = close_whole(s, e);
+		r = file_close_whole(s, e);
 	store_close(s);
 	if (r < 0)
 		return r;
@@ -112,7 +85,7 @@ static int make_new(const char *from, const char *path, const struct store_optio
 		r = err_sys(e, -errno, "cannot make %s durable", path);
 	if (fd >= 0)
 		close(fd);
-	remove_beside(path);
+	file_remove_beside(path);
 	return r;
 }
 
@@ -121,21 +94,9 @@ static int give_name(const char *from, const char *to, const char *end, struct e
 {
 	CLEANUP_FREE char *a = xasprintf("%s%s", from, end), *b = xasprintf("%s%s", to, end);
 
-	if (link(a, b) == 0 || errno == ENOENT || (errno == EEXIST && is_same_file(a, b)))
+	if (link(a, b) == 0 || errno == ENOENT || (errno == EEXIST && file_is_same(a, b)))
 		return 0;
 	return err_sys(e, -errno, "cannot keep %s as %s", a, b);
-}
-
-static int sync_dir(const char *path, struct err *e)
-{
-	CLEANUP_FREE char *dir = xstrdup(path);
-	char *slash = strrchr(dir, '/');
-	int r;
-
-	if (slash)
-		slash[slash == dir] = '\0';
-	r = fd_sync_dir_at(AT_FDCWD, slash ? dir : ".");
-	return r < 0 ? err_sys(e, r, "cannot make the names beside %s durable", path) : 0;
 }
 
 static int point(const char *name, const char *path, struct err *e)
@@ -160,27 +121,27 @@ static int change_places(const char *path, const char *new, const char *moved, s
 	if (r == 0)
 		r = give_name(path, moved, "", e);
 	if (r == 0)
-		r = sync_dir(path, e);
+		r = file_sync_dir(path, e);
 	if (r < 0)
 		return r;
 	unlink(wal);
 	unlink(journal);
 	unlink(shm);
-	r = sync_dir(path, e);
+	r = file_sync_dir(path, e);
 	if (r == 0)
 		r = point("takeover.before-rename", path, e);
 	if (r == 0 && rename(new, path) < 0)
 		r = err_sys(e, -errno, "cannot put %s in the place of %s", new, path);
 	if (r == 0)
 		fault_point("takeover.after-rename");
-	return r == 0 ? sync_dir(path, e) : r;
+	return r == 0 ? file_sync_dir(path, e) : r;
 }
 
 static int take_place(const char *path, const struct store_options *o, struct store_imported *ret,
 	char **ret_moved_to, struct err *e)
 {
 	CLEANUP_FREE char *moved = moved_name(path), *new = xasprintf("%s.new", path);
-	bool goes_on = is_same_file(path, moved);
+	bool goes_on = file_is_same(path, moved);
 	int r;
 
 	if (is_there(moved) && !goes_on)
@@ -190,7 +151,7 @@ static int take_place(const char *path, const struct store_options *o, struct st
 	r = make_new(goes_on ? moved : path, new, o, ret, e);
 	if (r == 0)
 		r = change_places(path, new, moved, e);
-	remove_new(new);
+	file_remove_whole(new);
 	if (r == 0)
 		*ret_moved_to = TAKE_PTR(moved);
 	return r;
@@ -219,7 +180,7 @@ int store_take_over_nvidb(const char *path, const char *target, const struct sto
 	int r;
 
 	write.mode = STORE_WRITE;
-	if (!is_same_file(path, target))
+	if (!file_is_same(path, target))
 		return take_other(path, target, &write, ret, ret_moved_to, e);
 	lock.lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : STORE_LOCK_WAIT_MS;
 	r = lock_take(&lock, e);

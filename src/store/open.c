@@ -38,6 +38,7 @@ void store_disconnect(struct store *s)
 
 int store_connect(struct store *s, int flags, struct err *e)
 {
+	uint64_t log = wal_before(s);
 	int rc = sqlite3_open_v2(
 		s->path, &s->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 
@@ -53,9 +54,10 @@ int store_connect(struct store *s, int flags, struct err *e)
 	sqlite3_db_config(s->db, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
 	sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_wal_hook(s->db, on_wal, s); /* in place of the automatic checkpoint */
-	return db_exec(s,
+	rc = db_exec(s,
 		"PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA secure_delete=OFF; PRAGMA temp_store=MEMORY",
 		e);
+	return rc == 0 && flags & SQLITE_OPEN_READWRITE ? wal_after(s, log, e) : rc;
 }
 
 /* ---- making and mending, under the lock ---- */

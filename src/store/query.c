@@ -110,6 +110,8 @@ static void put_where(struct buf *b, const struct store_question *q)
 	/* As the partial indexes have it, so that they are used. */
 	if (q->order == STORE_BY_TURN)
 		buf_puts(b, " AND j.state = 'pending'");
+	if (q->to_place)
+		buf_puts(b, " AND j.is_bound = 0");
 	if (q->order == STORE_BY_LANE)
 		buf_puts(b, " AND j.lane IS NOT NULL AND j.state IN ('pending', 'running')");
 	if (q->lane)
@@ -151,7 +153,7 @@ static const char *pick_index(const struct store_question *q)
 
 static void put_question(struct buf *b, const struct store_question *q)
 {
-	row_put_select(b, q->command_max, pick_index(q));
+	row_put_select(b, q->command_max, q->to_place, pick_index(q));
 	put_where(b, q);
 	if (q->order == STORE_BY_TURN)
 		buf_puts(b, " ORDER BY j.priority DESC, j.id");

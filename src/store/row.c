@@ -32,10 +32,15 @@ static const struct column {
 	enum kind kind;
 	size_t at;
 	bool is_asked; /* what a submit sets; the rest comes later */
+	bool is_apart; /* of no interest to who only wants to know where a waiting job fits */
 } columns[] = {
 #define C(name, kind, asked) \
 	{ \
-#name, kind, offsetof(struct job, name), asked \
+#name, kind, offsetof(struct job, name), asked, false \
+	}
+#define APART(name, kind, asked) \
+	{ \
+#name, kind, offsetof(struct job, name), asked, true \
 	}
 	C(state, K_STATE, true),
 	C(is_bound, K_BOOL, false),
@@ -49,73 +54,78 @@ static const struct column {
 	C(exclusive, K_BOOL, true),
 	C(idle, K_BOOL, true),
 	C(nvlink, K_BOOL, true),
-	C(login, K_BOOL, true),
+	APART(login, K_BOOL, true),
 	C(max_runtime_ms, K_TIME, true),
-	C(grace_ms, K_OPT, true),
-	C(lead_signal, K_TIME, true),
-	C(lead_ms, K_TIME, true),
-	C(max_retries, K_INT, true),
-	C(oom_retries, K_OPT, true),
-	C(retry_on, K_TIME, true),
+	APART(grace_ms, K_OPT, true),
+	APART(lead_signal, K_TIME, true),
+	APART(lead_ms, K_TIME, true),
+	APART(max_retries, K_INT, true),
+	APART(oom_retries, K_OPT, true),
+	APART(retry_on, K_TIME, true),
 	C(on_dependency, K_ON_DEPENDENCY, true),
 	C(created_ms, K_INT, true),
 	C(updated_ms, K_INT, true),
-	C(started_ms, K_TIME, false),
-	C(finished_ms, K_TIME, false),
-	C(elapsed_ms, K_OPT, false),
+	APART(started_ms, K_TIME, false),
+	APART(finished_ms, K_TIME, false),
+	APART(elapsed_ms, K_OPT, false),
 	C(attempt, K_INT, false),
 	C(attempt_base, K_INT, false),
-	C(n_oom, K_INT, false),
-	C(heartbeat_ms, K_TIME, false),
-	C(gpu_mem_mib, K_OPT, false),
+	APART(n_oom, K_INT, false),
+	APART(heartbeat_ms, K_TIME, false),
+	APART(gpu_mem_mib, K_OPT, false),
 	C(peak_mib, K_OPT, false),
-	C(progress_ms, K_TIME, false),
+	APART(progress_ms, K_TIME, false),
 	C(lane_seq, K_TIME, true),
 	C(cancel_ms, K_TIME, false),
-	C(exit_code, K_EXIT, false),
-	C(cause, K_CAUSE, false),
+	APART(exit_code, K_EXIT, false),
+	APART(cause, K_CAUSE, false),
 	C(shape, K_TEXT, true),
 	C(name, K_TEXT, true),
-	C(submitter, K_TEXT, true),
-	C(key, K_TEXT, true),
+	APART(submitter, K_TEXT, true),
+	APART(key, K_TEXT, true),
 	C(node_constraint, K_TEXT, true),
 	C(gpu_constraint, K_TEXT, true),
 	C(gpu_model, K_TEXT, true),
 	C(lane, K_TEXT, true),
 	C(lane_next, K_TEXT, false),
-	C(progress, K_TEXT, false),
+	APART(progress, K_TEXT, false),
 	C(held_reason, K_TEXT, false),
-	C(cancel_reason, K_TEXT, false),
+	APART(cancel_reason, K_TEXT, false),
 	C(last_error, K_TEXT, false),
-	C(workdir, K_TEXT, true),
-	C(tags, K_TEXT, true),
-	C(notes, K_TEXT, true),
-	C(result, K_TEXT, false),
-	C(env, K_TEXT, true),
+	APART(workdir, K_TEXT, true),
+	APART(tags, K_TEXT, true),
+	APART(notes, K_TEXT, true),
+	APART(result, K_TEXT, false),
+	APART(env, K_TEXT, true),
 	C(command, K_TEXT, true),
 #undef C
+#undef APART
 };
 
 /* Behind the columns: the attempt in flight, or the last one of a job that has ended. */
 #define PLACE \
 	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir"
+#define NO_PLACE ", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
 #define JOIN \
 	" LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
 	" AND (j.is_bound = 1 OR j.state <> 'pending')"
 
-void row_put_select(struct buf *b, size_t command_max, const char *index)
+void row_put_select(struct buf *b, size_t command_max, bool to_place, const char *index)
 {
 	buf_puts(b, "SELECT j.id");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (command_max && strcmp(columns[i].name, "command") == 0)
+		if (to_place && columns[i].is_apart)
+			buf_puts(b, ", NULL");
+		else if (command_max && strcmp(columns[i].name, "command") == 0)
 			buf_printf(b, ", substr(j.command, 1, %zu)", command_max);
 		else
 			buf_printf(b, ", j.%s", columns[i].name);
 	}
-	buf_puts(b, PLACE " FROM jobs j");
+	buf_printf(b, "%s FROM jobs j", to_place ? NO_PLACE : PLACE);
 	if (index)
 		buf_printf(b, " INDEXED BY %s", index);
-	buf_puts(b, JOIN);
+	if (!to_place)
+		buf_puts(b, JOIN);
 }
 
 static char *insert_text(bool all)
@@ -146,10 +156,10 @@ void row_init(struct store *s)
 {
 	struct buf b = {0};
 
-	row_put_select(&b, 0, NULL);
+	row_put_select(&b, 0, false, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_job = buf_take(&b);
-	row_put_select(&b, 200, NULL);
+	row_put_select(&b, 200, false, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_brief = buf_take(&b);
 	s->sql_insert = insert_text(false);

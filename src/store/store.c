@@ -13,8 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHECKPOINT_PAGES 1000 /* 4 MiB of log: copied back when nobody needs it */
-#define RESTART_PAGES 16000 /* readers kept it growing: cut it as soon as none is there */
+/*
+ * Half a megabyte of log, then it's copied back and begun anew. A command that finds nobody else at the database reads the
+ * whole log before its first question, and doesn't know what of it was copied back already: the log has to stay short.
+ */
+#define CHECKPOINT_PAGES 128
 #define ID_JUMP 1000000 /* ids that the lost part of a queue may have used */
 
 const char *store_path(const struct store *s)
@@ -137,12 +140,9 @@ static void checkpoint(struct store *s)
 {
 	if (s->is_on_network || s->wal_pages < CHECKPOINT_PAGES)
 		return;
-	/* What fails here is done by a later one. */
+	/* Readers aren't waited for: what fails here is done by a later one. */
 	sqlite3_busy_timeout(s->db, 0);
-	sqlite3_wal_checkpoint_v2(s->db, NULL,
-		s->wal_pages < RESTART_PAGES ? SQLITE_CHECKPOINT_PASSIVE
-					     : SQLITE_CHECKPOINT_TRUNCATE,
-		NULL, NULL);
+	sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 	sqlite3_busy_timeout(s->db, STORE_READ_WAIT_MS);
 	s->wal_pages = 0;
 }

@@ -68,6 +68,23 @@ int store_check(struct store *s, struct err *e);
  */
 int store_adopt(struct store *s, struct err *e);
 
+/*
+ * A whole copy of the store as it is at one moment, into the empty file `to` that the caller made: the lease free,
+ * last_backup_at = now_ms, one file without a log, checked by SQLite, durable. Outside of a transaction. Others write
+ * meanwhile; on a network file system they may wait a moment. -ENOSPC and the like name `to`.
+ */
+#define STORE_LAST_BACKUP "last_backup_at" /* store_meta: wall clock, ms */
+int store_copy(struct store *s, const char *to, int64_t now_ms, struct err *e);
+/* Whose backup a file is: the queue's uuid. -EMEDIUMTYPE: no database of gpustow's. Makes nothing beside it. */
+int store_file_queue(const char *path, char ret[ID_LEN], struct err *e);
+/*
+ * A copy of the backup `from` takes the place of the database at `path`, as this machine's, with a new incarnation (as in
+ * store_adopt). What was there is kept beside it: its path to *ret_kept, to free; NULL: nothing was there. -EBUSY: a process
+ * has the database open or holds its lease, or the lock. -EMEDIUMTYPE: either file is something else. -EBADMSG: `from` is damaged.
+ */
+int store_restore(const char *from, const char *path, const struct store_options *o,
+	char **ret_kept, struct err *e);
+
 /* The controller's right to decide. Times on BOOTTIME; a holder of this machine that is dead is replaced at once. */
 struct store_lease {
 	int64_t incarnation, epoch; /* the fence, with the link's number behind */
@@ -428,6 +445,9 @@ struct store_question {
 	uint32_t states; /* bits; 0: all */
 	bool held; /* only held ones */
 	bool bound; /* only those with an attempt in flight */
+	/* Only those without one, for the plan: of each what tells where it fits, and what stands for a missing value in the
+	   rest (environment, notes, result, how it's to end, ...). No node: there's no place to tell. */
+	bool to_place;
 	bool cancelling; /* only those whose cancel is wanted */
 	const char *node, *tag, *name,
 		*submitter; /* NULL: any; node: where it ran last or is pinned to */

@@ -75,6 +75,13 @@ void lock_drop(struct store *s);
 /* Remembers in the lock file which epoch this queue has come to. Under the lock. */
 void lock_witness(struct store *s, int64_t incarnation, int64_t epoch);
 
+/*
+ * wal.c: around the connecting. Afterwards the log's name is durable if it's there, and no commit of this process syncs the
+ * directory for it any more.
+ */
+uint64_t wal_before(const struct store *s);
+int wal_after(const struct store *s, uint64_t before, struct err *e);
+
 /* file.c: what lies at a path, found without touching it. */
 enum file_kind { FILE_NEW, FILE_OURS, FILE_NVIDB, FILE_STRANGE };
 int file_look(const char *path, enum file_kind *ret, bool *ret_wal, struct err *e);
@@ -82,6 +89,14 @@ bool file_is_on_network(const char *path);
 /* "file:<path>?immutable=1", to free: SQLite then reads the one file and looks for no others. */
 char *file_immutable_uri(const char *path);
 int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
+bool file_is_same(const char *a, const char *b); /* both are there and one file */
+/* Who has the database open, by its log's shared memory; 0: nobody, or it has no log. */
+pid_t file_user(const char *path);
+int file_sync_dir(const char *path, struct err *e); /* of the directory that `path` lies in */
+void file_remove_beside(const char *path); /* log, shared memory, journal, lock */
+void file_remove_whole(const char *path); /* and the file */
+/* All of an open store in the one file, which then needs no log. nvidb_move.c */
+int file_close_whole(struct store *s, struct err *e);
 
 /* schema.c */
 struct schema_step {
@@ -108,7 +123,7 @@ int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e)
 void row_init(struct store *s);
 void row_done(struct store *s);
 /* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..." */
-void row_put_select(struct buf *b, size_t command_max, const char *index);
+void row_put_select(struct buf *b, size_t command_max, bool to_place, const char *index);
 void row_read(sqlite3_stmt *st, struct job *ret);
 int row_read_needs(struct store *s, struct job *j, struct err *e);
 /* What a change has to know: all but the needs, the command cut. -ENOENT with a sentence. */
@@ -164,6 +179,17 @@ int nvidb_open(const char *path, struct nvidb_source *ret, struct err *e);
 /* -EBUSY: it was written to since it was opened, so that what was read may be half. */
 int nvidb_is_unchanged(const struct nvidb_source *src, struct err *e);
 void nvidb_close(struct nvidb_source *src);
+
+/*
+ * backup.c: all pages of src into the empty file `to`, made one without a log, with the lease free; checked, durable. s: what
+ * src belongs to, for its locks; NULL: nobody writes there.
+ */
+struct backup_facts {
+	int64_t now_ms; /* its last_backup_at; 0: as it was */
+	const char *machine_key; /* whose it is; NULL: as it was */
+};
+int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
+	struct err *e);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);

@@ -34,7 +34,7 @@ class Queue:
     def __init__(self, lab, servers=(("key", "key"), ("fish", "fish")), settings=()):
         self.lab, self.settings = lab, settings
         for host in HOSTS:
-            lab.bash(host, "pkill -KILL -f 'agent-|gpustow-agent'; pkill sleep; rm -rf /root/.gpustow /root/queue-test /tmp/*; true", check=False)
+            lab.bash(host, "pkill -KILL -f '[a]gent-|[g]pustow-agent'; pkill sleep; rm -rf /root/.gpustow /root/queue-test /tmp/*; true", check=False)
         lab.bash("ctl", "rm -rf /root/.gpustow/queue* /root/.gpustow/config.yml; mkdir -p /root/.gpustow; true")
         self.configure(servers)
 

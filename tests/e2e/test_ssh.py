@@ -47,7 +47,7 @@ def cards(host):
 
 def no_agent(lab, host):
     """As if nobody had ever been there."""
-    lab.bash(host, "pkill -KILL -f 'agent-|gpustow-agent' ; rm -rf ~/.cache/gpustow ~/.gpustow /var/tmp/gpustow-* /tmp/gpustow-*; true",
+    lab.bash(host, "pkill -KILL -f '[a]gent-|[g]pustow-agent' ; rm -rf ~/.cache/gpustow ~/.gpustow /var/tmp/gpustow-* /tmp/gpustow-*; true",
              check=False)
 
 

@@ -47,7 +47,11 @@ void test_agent_init(struct test_agent *t, const char *cards)
 
 static void serve(const struct test_agent *t)
 {
-	const struct agent_options options = {.idle_ms = 60000, .open_gpu = t->open_gpu};
+	const struct agent_options options = {
+		.idle_ms = t->idle_ms ? t->idle_ms : 60000,
+		.open_gpu = t->open_gpu,
+		.agent_exe = t->agent_exe,
+	};
 	static struct agent a;
 	struct err e = {0};
 	int r;

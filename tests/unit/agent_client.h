@@ -19,6 +19,8 @@ struct test_agent {
 	char sim[96]; /* where simulated jobs say what they hold */
 	char promise[96]; /* where agents say what they promised; open to all users */
 	sampler_open_fn *open_gpu; /* NULL: simulated cards */
+	const char *agent_exe; /* what a shim starts when it finds no agent; NULL: nothing */
+	int64_t idle_ms; /* 0: a minute */
 	pid_t pid; /* 0: none runs */
 };
 

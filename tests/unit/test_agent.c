@@ -1068,6 +1068,77 @@ static void release_waits_for_nobodys_job(void **state)
 	expect("resumed", 0);
 }
 
+/* ---- signals ---- */
+
+/* A process that waits; *ret_start is its start. */
+static pid_t sleeper(uint64_t *ret_start)
+{
+	struct proc_stat st;
+	pid_t pid = fork();
+
+	if (!pid) {
+		signal(SIGTERM, SIG_DFL);
+		for (;;)
+			pause();
+	}
+	assert_true(pid > 0);
+	assert_int_equal(proc_read_stat(pid, &st), 0);
+	*ret_start = st.start_ticks;
+	return pid;
+}
+
+static void ask_signal(json_int_t id, pid_t pid, uint64_t start, int signo)
+{
+	agent_client_send(
+		&c, json_pack("{s:s, s:I, s:i, s:I, s:i}", "op", "signal", "id", id, "pid",
+			    (int)pid, "start_ticks", (json_int_t)start, "signo", signo));
+}
+
+static void expect_refused(json_int_t id, const char *part)
+{
+	json_t *msg = agent_client_expect(&c, "error", 0);
+
+	assert_int_equal(number(msg, "id"), id);
+	assert_non_null(strstr(text(msg, "text"), part));
+	json_decref(msg);
+}
+
+static void signal_reaches_exactly_its_process(void **state)
+{
+	uint64_t start;
+	pid_t pid = sleeper(&start);
+	json_t *msg;
+	int status;
+
+	ask_signal(1, pid, start + 1, SIGTERM);
+	expect_refused(1, "another has its number");
+	ask_signal(2, pid, start, SIGSTOP);
+	expect_refused(2, "only SIGINT");
+	ask_signal(3, 1, 1, SIGTERM);
+	expect_refused(3, "\"pid\"");
+	ask_signal(4, pid, 0, SIGTERM);
+	expect_refused(4, "\"start_ticks\"");
+	assert_int_equal(waitpid(pid, &status, WNOHANG), 0);
+	ask_signal(5, pid, start, SIGTERM);
+	msg = agent_client_expect(&c, "signalled", 0);
+	assert_int_equal(number(msg, "id"), 5);
+	assert_int_equal(number(msg, "pid"), pid);
+	json_decref(msg);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+	ask_signal(6, pid, start, SIGTERM);
+	expect_refused(6, "has ended");
+}
+
+static void signal_spares_the_agent(void **state)
+{
+	struct proc_stat st;
+
+	assert_int_equal(proc_read_stat(t.pid, &st), 0);
+	ask_signal(1, t.pid, st.start_ticks, SIGKILL);
+	expect_refused(1, "the agent itself");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1095,6 +1166,8 @@ int main(void)
 		TEST(release_and_resume),
 		TEST(release_ends_with_its_link),
 		TEST(release_waits_for_nobodys_job),
+		TEST(signal_reaches_exactly_its_process),
+		TEST(signal_spares_the_agent),
 	};
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

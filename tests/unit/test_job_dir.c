@@ -34,7 +34,7 @@ static void place_done(struct place *p)
 
 static void path_of(const struct place *p, const char *below, char ret[512])
 {
-	snprintf(ret, 512, "%s/%s", p->f.dir, below);
+	assert_true(snprintf(ret, 512, "%s/%s", p->f.dir, below) < 512);
 }
 
 static void put_file(const struct place *p, const char *below, const char *text)

@@ -95,7 +95,7 @@ static struct card_room room(uint32_t card)
 	struct claim_policy policy = {.spike_buffer = 0.1, .high_water = true};
 	struct card_room r;
 
-	ledger_room(ledger, &table, NULL, card, &policy, &r);
+	ledger_room(ledger, &table, NULL, UINT64_MAX, card, &policy, &r);
 	return r;
 }
 
@@ -219,7 +219,7 @@ static enum admission check(int card, int64_t declared_mib, struct refusal *r)
 
 	snprintf(c.uuid, sizeof(c.uuid), "GPU-%d", card);
 	*r = (struct refusal){0};
-	return admit_check(ledger, &table, NULL, 1, &c, &policy, r);
+	return admit_check(ledger, &table, NULL, UINT64_MAX, 1, &c, &policy, r);
 }
 
 static void take_plain(int64_t used0)
@@ -345,6 +345,77 @@ static void own_promises(void **state)
 	assert_int_equal(ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX), 1);
 }
 
+static void hold(uint64_t first_order, int64_t next_mib, int64_t running_mib, bool is_told)
+{
+	struct ledger_hold *rows = xcalloc(2, sizeof(*rows));
+
+	for (uint64_t i = 0; i < 2; i++) {
+		rows[i] = (struct ledger_hold){.order = first_order + i,
+			.next_mib = next_mib,
+			.running_mib = running_mib,
+			.is_place = !running_mib,
+			.is_told = is_told};
+		snprintf(rows[i].uuid, sizeof(rows[i].uuid), "GPU-0");
+	}
+	ledger_set_holds(ledger, rows, 2);
+}
+
+static struct card_room room_before(uint64_t order)
+{
+	struct claim_policy policy = {.high_water = true};
+	struct card_room r;
+
+	ledger_room(ledger, &table, NULL, order, 0, &policy, &r);
+	return r;
+}
+
+/* Two lanes on card 0, each with 4000 MiB running and 7000 to come. */
+static void what_lanes_hold(void **state)
+{
+	struct promise_row rows[PROMISE_ROWS_MAX];
+	struct promise_other *others;
+	struct sample got;
+
+	add(1, "GPU-0", 4000);
+	add(2, "GPU-0", 4000);
+	take_plain(0);
+	hold(5, 7000, 4000, true);
+	assert_int_equal(room_before(UINT64_MAX).budgets_mib, 14000);
+	assert_int_equal(room_before(6).budgets_mib, 11000);
+	assert_int_equal(room_before(5).budgets_mib, 8000);
+	assert_int_equal(room_before(UINT64_MAX).n_ours, 2);
+	assert_int_equal(ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX), 1);
+	assert_int_equal(rows[0].mib, 14000);
+	ledger_sample(ledger, &table, 0, &got);
+	assert_int_equal(got.lane_mib[0], 6000);
+	assert_int_equal(got.lane_mib[1], 0);
+	sample_done(&got);
+	/* Larger than what's left: that much is held, and no more is told. */
+	hold(5, -1, 4000, true);
+	ledger_sample(ledger, &table, 0, &got);
+	assert_int_equal(got.lane_mib[0], 24576 - 8000);
+	sample_done(&got);
+	ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX);
+	assert_int_equal(rows[0].mib, 24576);
+	/* Another user was promised some of it. */
+	others = xcalloc(1, sizeof(*others));
+	others->uid = 1001;
+	others->row.mib = 10000;
+	snprintf(others->row.uuid, sizeof(others->row.uuid), "GPU-0");
+	ledger_set_promises(ledger, others, 1);
+	ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX);
+	assert_int_equal(rows[0].mib, 14576);
+	/* Withdrawn: of us alone, until it stands in line. */
+	hold(5, 7000, 4000, false);
+	ledger_promises(ledger, &table, rows, PROMISE_ROWS_MAX);
+	assert_int_equal(rows[0].mib, 8000);
+	assert_int_equal(room_before(UINT64_MAX).budgets_mib, 14000);
+	/* None of theirs runs: each takes a place. */
+	hold(5, 7000, 0, true);
+	assert_int_equal(room_before(UINT64_MAX).n_ours, 4);
+	assert_int_equal(room_before(6).n_ours, 3);
+}
+
 /* Card 0 in two halves, at positions 2 and 3; the process rows are the halves'. */
 static struct gpu_snapshot cut(int64_t used2, int64_t used3)
 {
@@ -370,7 +441,7 @@ static enum admission admit(const char *uuid, int64_t mib, struct refusal *r)
 
 	snprintf(card.uuid, sizeof(card.uuid), "%s", uuid);
 	*r = (struct refusal){0};
-	return admit_check(ledger, &table, NULL, 1, &card, &policy, r);
+	return admit_check(ledger, &table, NULL, UINT64_MAX, 1, &card, &policy, r);
 }
 
 /* An instance is charged, has strangers and admits like a card of its own; what it was cut from admits nobody. */
@@ -457,6 +528,7 @@ int main(void)
 		TEST(promises_of_others),
 		TEST(blind_card),
 		TEST(own_promises),
+		TEST(what_lanes_hold),
 		TEST(an_instance_is_a_card),
 		TEST(xids_outlive_a_sampler),
 	};

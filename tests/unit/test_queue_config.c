@@ -79,6 +79,10 @@ static void defaults(void **state)
 		assert_true(s->notify.enabled && s->notify.desktop && s->notify.log);
 		assert_null(s->notify.command);
 		assert_int_equal(s->notify.min_severity, ALERT_WARNING);
+		assert_true(!s->notify.webhook.url && !s->notify.webhook.header &&
+			    !s->notify.email && !s->notify.quiet_hours);
+		assert_int_equal(s->notify.webhook.shape, WEBHOOK_PLAIN);
+		assert_false(s->notify.quiet_hours_errors);
 		assert_false(s->backup.enabled);
 		assert_int_equal(s->backup.interval_ms, 24 * HOUR);
 		assert_int_equal(s->backup.keep, 7);
@@ -120,7 +124,9 @@ static void defaults_of_nvidb(void **state)
 	"  retry_on: [vanished, gpu-fault]\n  on_dependency: fail\n  node_loss: requeue\n  node_loss_after: 2h\n" \
 	"  node_down_after: 45s\n  idle_threshold_mb: 0\n  card_faults: 3\n  card_fault_window: 20m\n  card_fault_fast: 15s\n" \
 	"  keep_events: 1d\n  keep_alerts: 2d\n  keep_job_dirs: 3d\n  captured_output: 4K\n" \
-	"  notify: {enabled: no, desktop: off, log: false, command: \"mail -s 'x' me\", min_severity: error}\n" \
+	"  notify: {enabled: no, desktop: off, log: false, command: \"mail -s 'x' me\", min_severity: error,\n" \
+	"    webhook: {url: 'https://h.example/x?y=1', shape: slack, header: ['A: b', 'X-C: d: e']},\n" \
+	"    email: [ann@example.org, bob], quiet_hours: \"22:00-07:30\", quiet_hours_errors: yes}\n" \
 	"  backup: {enabled: true, interval_hours: 0.5, keep: 0, directory: ~/b}\n"
 
 static void check_everything(const struct queue_settings *s)
@@ -157,6 +163,12 @@ static void check_everything(const struct queue_settings *s)
 	assert_false(s->notify.enabled || s->notify.desktop || s->notify.log);
 	assert_string_equal(s->notify.command, "mail -s 'x' me");
 	assert_int_equal(s->notify.min_severity, ALERT_ERROR);
+	assert_string_equal(s->notify.webhook.url, "https://h.example/x?y=1");
+	assert_int_equal(s->notify.webhook.shape, WEBHOOK_SLACK);
+	assert_string_equal(s->notify.webhook.header, "A: b\nX-C: d: e");
+	assert_string_equal(s->notify.email, "ann@example.org\nbob");
+	assert_string_equal(s->notify.quiet_hours, "22:00-07:30");
+	assert_true(s->notify.quiet_hours_errors);
 	assert_true(s->backup.enabled);
 	assert_int_equal(s->backup.interval_ms, 30 * MINUTE);
 	assert_int_equal(s->backup.keep, 0);
@@ -212,7 +224,8 @@ static void dump(void **state)
 		"\"node_loss_after\":3600,\"node_down_after\":30,\"idle_threshold_mb\":200,\"card_faults\":2,"
 		"\"card_fault_window\":600,\"card_fault_fast\":30,\"keep_events\":7776000,\"keep_alerts\":7776000,"
 		"\"keep_job_dirs\":0,\"captured_output\":16384,\"notify\":{\"enabled\":true,\"desktop\":true,\"log\":true,"
-		"\"command\":null,\"min_severity\":\"warning\"},\"backup\":{\"enabled\":false,\"interval_hours\":24,\"keep\":7,"
+		"\"command\":null,\"min_severity\":\"warning\",\"webhook\":{\"url\":null,\"shape\":\"plain\",\"header\":null},"
+		"\"email\":null,\"quiet_hours\":null,\"quiet_hours_errors\":false},\"backup\":{\"enabled\":false,\"interval_hours\":24,\"keep\":7,"
 		"\"directory\":null}}");
 }
 
@@ -341,6 +354,33 @@ static void mistakes(void **state)
 			"notify.command: takes one value, not a list or a mapping"},
 		{"notify: {min_severity: info}",
 			"notify.min_severity: 'info' won't do; write warning or error"},
+#define URL "write an address that begins with https:// or http://, without blanks"
+#define EMAIL "write an address as in ann@example.org, without a name before it"
+#define QUIET "write two different times of the day, as in \"22:00-07:00\""
+		{"notify: {webhook: 'ftp://h/x'}",
+			"notify.webhook.url: 'ftp://h/x' won't do; " URL},
+		{"notify: {webhook: {url: 'http://'}}",
+			"notify.webhook.url: 'http://' won't do; " URL},
+		{"notify: {webhook: ['http://a']}",
+			"notify.webhook.url: takes one value, not a list or a mapping"},
+		{"notify: {webhook: {url: 'http://a', shape: teams}}",
+			"notify.webhook.shape: 'teams' won't do; write plain, slack or ntfy"},
+		{"notify: {webhook: {url: 'http://a', header: ['A: b', secret]}}",
+			"notify.webhook.header: 'secret' won't do; write a header as in \"Authorization: Bearer abc\""},
+		{"notify: {email: 'Ann <ann@example.org>'}",
+			"notify.email: 'Ann <ann@example.org>' won't do; " EMAIL},
+		{"notify: {email: [ann, '-oX']}", "notify.email: '-oX' won't do; " EMAIL},
+		{"notify: {email: {a: b}}",
+			"notify.email: takes one value, not a list or a mapping"},
+		{"notify: {quiet_hours: '22-7'}", "notify.quiet_hours: '22-7' won't do; " QUIET},
+		{"notify: {quiet_hours: '22:00-22:00'}",
+			"notify.quiet_hours: '22:00-22:00' won't do; " QUIET},
+		{"notify: {quiet_hours: '22:00-24:00'}",
+			"notify.quiet_hours: '22:00-24:00' won't do; " QUIET},
+		{"notify: {quiet_hours: '22:60-23:00'}",
+			"notify.quiet_hours: '22:60-23:00' won't do; " QUIET},
+		{"notify: {quiet_hours_errors: 1}",
+			"notify.quiet_hours_errors: '1' won't do; write true or false, without quotes"},
 		{"notify: {log: true, log: true}",
 			"notify: has the key 'log' twice, here and in line 2; keep one"},
 		{"backup: daily",
@@ -448,6 +488,9 @@ static void warnings(void **state)
 			"queue.yml line 2: unknown key 'kill_grase' in queue: is ignored; did you mean kill_grace?\n"},
 		{"queue:\n  placment: pack\n", NULL,
 			"config.yml line 2: unknown key 'placment' in queue: is ignored; did you mean placement?\n"},
+		{NULL, "queue:\n  notify:\n    webhooks: x\n    webhook: {uri: x}\n",
+			"queue.yml line 3: unknown key 'webhooks' in notify: is ignored; did you mean webhook?\n"
+			"queue.yml line 4: unknown key 'uri' in notify.webhook: is ignored; did you mean url?\n"},
 		{NULL, "queue:\n  notify:\n    sound: on\n    logs: on\n",
 			"queue.yml line 3: unknown key 'sound' in notify: is ignored\n"
 			"queue.yml line 4: unknown key 'logs' in notify: is ignored; did you mean log?\n"},
@@ -478,7 +521,7 @@ static void warnings(void **state)
 
 static void one_over_the_other(void **state)
 {
-	CLEANUP(queue_config_done) struct queue_config c = {0}, d = {0}, f = {0};
+	CLEANUP(queue_config_done) struct queue_config c = {0}, d = {0}, f = {0}, w = {0}, x = {0};
 
 	(void)state;
 	both("queue:\n  headroom_mb: 100\n  placement: pack\n  kill_grace: 5\n  retry_on: [vanished, timeout]\n  card_faults: 9\n"
@@ -502,6 +545,15 @@ static void one_over_the_other(void **state)
 	assert_int_equal(c.settings.backup.keep, 7);
 	assert_null(c.settings.backup.directory);
 
+	/* A webhook's header goes with its address. */
+	both("queue: {notify: {webhook: {url: 'http://a', header: 'A: b'}, email: ann}}\n",
+		"queue: {notify: {webhook: 'http://b'}}\n", &w);
+	assert_string_equal(w.settings.notify.webhook.url, "http://b");
+	assert_null(w.settings.notify.webhook.header);
+	assert_string_equal(w.settings.notify.email, "ann");
+	both("queue: {notify: {webhook: 'http://a', email: ann}}\n", "queue: {notify: ~}\n", &x);
+	assert_null(x.settings.notify.webhook.url);
+	assert_null(x.settings.notify.email);
 	both("queue: {notify: false, backup: {enabled: false, keep: 3}, remote: {host: a, user: u}}\n",
 		"queue: {notify: {command: x}, backup: true, remote: {host: b}}\n", &d);
 	assert_false(d.settings.notify.enabled);

@@ -562,6 +562,7 @@ static void next_agent_knows(void **state)
 	json_decref(msg);
 }
 
+#ifdef GPUSTOW_FAULT_POINTS
 static void restart_with(const char *fault)
 {
 	agent_client_close(&c);
@@ -572,7 +573,6 @@ static void restart_with(const char *fault)
 	unsetenv("GPUSTOW_FAULT");
 }
 
-#ifdef GPUSTOW_FAULT_POINTS
 static void full_disk_is_a_refusal(void **state)
 {
 	json_t *msg;

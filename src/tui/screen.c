@@ -1,0 +1,453 @@
+/*
+ * The terminal (screen.h), by ncursesw: it knows how this one moves its cursor and which colours it has. Keys and mouse
+ * reports are read by us, for terminfo's entry for the mouse is wrong inside tmux and screen. What's needed for the way
+ * back lies in one static struct, for a signal's handler reaches nothing else.
+ */
+#include "tui/screen.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/text.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+/* Last, and without its macros for functions: they have names as common as "move" and "clear". */
+#define NCURSES_NOMACROS
+#define NCURSES_WIDECHAR 1
+#include <curses.h>
+#include <term.h>
+
+#define MODES_ON "\033[?2004h"
+#define MODES_OFF "\033[?1006l\033[?1000l\033[?2004l"
+#define MOUSE_ON "\033[?1000h\033[?1006h"
+
+struct screen {
+	SCREEN *curses;
+	struct grid shown; /* what the terminal has */
+	bool is_forgotten;
+	const struct theme *theme;
+	bool wants_mouse, is_ascii;
+	int cols, rows;
+	int cursor_x, cursor_y;
+	struct input input;
+};
+
+/* ---- the way back ---- */
+
+static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+
+static struct way_back {
+	volatile sig_atomic_t is_taken;
+	struct termios before;
+	char bytes[256];
+	size_t n;
+	struct sigaction old[ARRAY_LEN(deadly)];
+} way_back;
+
+/* Async-signal-safe: write, tcsetattr. */
+static void give_back(void)
+{
+	ssize_t n;
+
+	if (!way_back.is_taken)
+		return;
+	way_back.is_taken = 0;
+	n = write(STDOUT_FILENO, way_back.bytes, way_back.n);
+	(void)n;
+	tcsetattr(STDIN_FILENO, TCSANOW, &way_back.before);
+}
+
+static void on_deadly(int sig, siginfo_t *info, void *context)
+{
+	int kept = errno;
+
+	give_back();
+	for (size_t i = 0; i < ARRAY_LEN(deadly); i++)
+		if (deadly[i] == sig)
+			sigaction(sig, &way_back.old[i], NULL);
+	errno = kept;
+	/* A fault comes again when the instruction is done again; what was sent doesn't. */
+	if (info->si_code <= 0 || sig == SIGABRT)
+		raise(sig);
+}
+
+/* A capability without its padding, as far as it fits. */
+static void put_cap(const char *name)
+{
+	char cap[16];
+	const char *s;
+
+	memcpy(cap, name, strlen(name) + 1);
+	s = tigetstr(cap);
+	if (!s || s == (char *)-1)
+		return;
+	while (*s && way_back.n < sizeof(way_back.bytes) - 1) {
+		if (s[0] == '$' && s[1] == '<' && strchr(s, '>'))
+			s = strchr(s, '>') + 1;
+		else
+			way_back.bytes[way_back.n++] = *s++;
+	}
+}
+
+static void prepare_way_back(void)
+{
+	static bool is_registered;
+	struct sigaction sa = {.sa_sigaction = on_deadly, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+	way_back.n = strlen(MODES_OFF);
+	memcpy(way_back.bytes, MODES_OFF, way_back.n);
+	put_cap("sgr0");
+	put_cap("cnorm");
+	put_cap("rmcup");
+	way_back.is_taken = 1;
+	for (size_t i = 0; i < ARRAY_LEN(deadly); i++)
+		sigaction(deadly[i], &sa, &way_back.old[i]);
+	if (!is_registered)
+		atexit(give_back);
+	is_registered = true;
+}
+
+static void forget_way_back(void)
+{
+	if (way_back.is_taken)
+		for (size_t i = 0; i < ARRAY_LEN(deadly); i++)
+			sigaction(deadly[i], &way_back.old[i], NULL);
+	way_back.is_taken = 0;
+}
+
+static void say(const char *bytes)
+{
+	ssize_t n = write(STDOUT_FILENO, bytes, strlen(bytes));
+
+	(void)n;
+}
+
+/* ---- colours ---- */
+
+/* Pairs are numbered ink * PAPER_N + paper + 1. */
+static void make_colours(const struct theme *t)
+{
+	if (COLORS < 8)
+		return;
+	for (int ink = 0; ink < INK_N; ink++)
+		for (int paper = 0; paper < PAPER_N; paper++)
+			init_pair((short)(ink * PAPER_N + paper + 1),
+				COLORS >= 256 ? t->ink[ink] : t->ink8[ink],
+				COLORS >= 256 ? t->paper[paper] : t->paper8[paper]);
+}
+
+static attr_t attrs_of(const struct screen *s, struct style style)
+{
+	uint8_t bits = style.attr;
+	attr_t a = A_NORMAL;
+
+	if (COLORS < 256)
+		bits |= s->theme->attr[style.ink];
+	if (COLORS < 8 && style.paper && style.paper != PAPER_TRACK)
+		bits |= STYLE_REVERSE;
+	if (s->theme->ink[INK_BAD] < 0) {
+		bits |= s->theme->attr[style.ink];
+		if (style.paper && style.paper != PAPER_TRACK)
+			bits |= STYLE_REVERSE;
+	}
+	if (bits & STYLE_BOLD)
+		a |= A_BOLD;
+	if (bits & STYLE_REVERSE)
+		a |= A_REVERSE;
+	if (bits & STYLE_UNDERLINE)
+		a |= A_UNDERLINE;
+	return a;
+}
+
+/* ---- keys that terminfo knows ---- */
+
+static void learn_keys(struct input *in)
+{
+	static const struct {
+		char cap[8];
+		uint32_t key;
+	} caps[] = {{"kcuu1", KEY_ARROW_UP}, {"kcud1", KEY_ARROW_DOWN}, {"kcub1", KEY_ARROW_LEFT},
+		{"kcuf1", KEY_ARROW_RIGHT}, {"kpp", KEY_PAGE_UP}, {"knp", KEY_PAGE_DOWN},
+		{"khome", KEY_FIRST}, {"kend", KEY_LAST}, {"kdch1", KEY_DELETE},
+		{"kcbt", KEY_BACKTAB}, {"kf6", KEY_FN + 6}, {"kf7", KEY_FN + 7},
+		{"kf8", KEY_FN + 8}, {"kf9", KEY_FN + 9}};
+
+	for (size_t i = 0; i < ARRAY_LEN(caps); i++) {
+		const char *s = tigetstr(caps[i].cap);
+
+		if (s && s != (char *)-1)
+			input_learn(in, s, caps[i].key);
+	}
+}
+
+/* ---- life ---- */
+
+static bool can_move_cursor(void)
+{
+	const char *term = getenv("TERM");
+	char cup[] = "cup", *s;
+	int error = 0;
+
+	if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &error) == ERR)
+		return false;
+	s = tigetstr(cup);
+	/* newterm makes one of its own. */
+	del_curterm(cur_term);
+	return s && s != (char *)-1;
+}
+
+static int no_terminal(struct err *e)
+{
+	CLEANUP(buf_done) struct buf q = {0};
+	const char *term = getenv("TERM");
+
+	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+		return err_set(e, -ENOTTY,
+			"a screen needs a terminal for its input and its output; --once prints one look without any");
+	if (!can_move_cursor()) {
+		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
+		return err_set(e, -ENOTTY,
+			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line, --once prints one look",
+			buf_str(&q));
+	}
+	return 0;
+}
+
+static void set_up(struct screen *s)
+{
+	raw();
+	noecho();
+	nonl();
+	intrflush(stdscr, FALSE);
+	leaveok(stdscr, TRUE);
+	curs_set(0);
+	if (has_colors()) {
+		start_color();
+		use_default_colors();
+		make_colours(s->theme);
+	}
+	say(MODES_ON);
+	if (s->wants_mouse)
+		say(MOUSE_ON);
+}
+
+static void read_size(struct screen *s)
+{
+	struct winsize size;
+
+	s->cols = COLS;
+	s->rows = LINES;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col && size.ws_row) {
+		s->cols = size.ws_col;
+		s->rows = size.ws_row;
+	}
+	if (s->cols > GRID_COLS_MAX)
+		s->cols = GRID_COLS_MAX;
+	if (s->rows > GRID_ROWS_MAX)
+		s->rows = GRID_ROWS_MAX;
+}
+
+int screen_open(struct screen **ret, const struct theme *theme, bool wants_mouse, struct err *e)
+{
+	static const int theirs[] = {SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+	struct screen *s;
+	int r = no_terminal(e);
+
+	if (r)
+		return r;
+	if (tcgetattr(STDIN_FILENO, &way_back.before) < 0)
+		return err_sys(e, -errno, "the terminal's settings can't be read");
+	s = xcalloc(1, sizeof(*s));
+	s->curses = newterm(NULL, stdout, stdin);
+	if (!s->curses) {
+		free(s);
+		return err_set(
+			e, -ENOTTY, "the terminal can't be used: terminfo lacks what's needed");
+	}
+	/* Signals are events of the loop; its handlers would jump into the middle of a picture. */
+	for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
+		signal(theirs[i], SIG_DFL);
+	s->theme = theme;
+	s->wants_mouse = wants_mouse;
+	s->is_ascii = strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
+	s->is_forgotten = true;
+	s->cursor_x = s->cursor_y = -1;
+	prepare_way_back();
+	learn_keys(&s->input);
+	set_up(s);
+	read_size(s);
+	resizeterm(s->rows, s->cols);
+	grid_resize(&s->shown, s->cols, s->rows);
+	*ret = s;
+	return 0;
+}
+
+void screen_close(struct screen *s)
+{
+	if (!s)
+		return;
+	say(MODES_OFF);
+	endwin();
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &way_back.before);
+	forget_way_back();
+	delscreen(s->curses);
+	grid_done(&s->shown);
+	free(s);
+}
+
+void screen_size(const struct screen *s, int *ret_cols, int *ret_rows)
+{
+	*ret_cols = s->cols;
+	*ret_rows = s->rows;
+}
+
+bool screen_is_ascii(const struct screen *s)
+{
+	return s->is_ascii;
+}
+
+/* ---- pictures ---- */
+
+static void show_cell(const struct screen *s, int x, int y, const struct cell *c)
+{
+	wchar_t text[CELL_TEXT + 1] = {' '};
+	int pair = COLORS >= 8 ? c->style.ink * PAPER_N + c->style.paper + 1 : 0;
+	size_t n = strlen(c->text), k = 0;
+	cchar_t cc;
+
+	for (size_t i = 0; i < n && k < CCHARW_MAX;) {
+		uint32_t cp;
+
+		i += utf8_decode(c->text + i, n - i, &cp);
+		text[k++] = (wchar_t)cp;
+	}
+	if (setcchar(&cc, text, attrs_of(s, c->style), (short)pair, NULL) == OK)
+		mvadd_wch(y, x, &cc);
+}
+
+static bool show_cursor(struct screen *s, const struct frame *f)
+{
+	bool is_same = s->cursor_x == f->cursor_x && s->cursor_y == f->cursor_y;
+	bool is_shown = f->cursor_x >= 0 && f->cursor_y >= 0;
+
+	if (is_same && !is_shown)
+		return false;
+	if (is_shown != (s->cursor_x >= 0)) {
+		leaveok(stdscr, !is_shown);
+		curs_set(is_shown);
+	}
+	if (is_shown)
+		move(f->cursor_y, f->cursor_x);
+	s->cursor_x = f->cursor_x;
+	s->cursor_y = f->cursor_y;
+	return !is_same;
+}
+
+bool screen_show(struct screen *s, const struct frame *f)
+{
+	int cols = f->grid.cols < s->cols ? f->grid.cols : s->cols;
+	/* The bottom row isn't ours: some terminals scroll when its end is written. */
+	int rows = f->grid.rows < s->rows - 1 ? f->grid.rows : s->rows - 1;
+	bool is_changed = s->is_forgotten;
+
+	if (s->is_forgotten) {
+		erase();
+		clearok(stdscr, TRUE);
+		grid_resize(&s->shown, s->cols, s->rows);
+		s->is_forgotten = false;
+	}
+	for (int y = 0; y < rows; y++)
+		for (int x = 0; x < cols; x++) {
+			const struct cell *c =
+				&f->grid.cells[(size_t)y * (size_t)f->grid.cols + (size_t)x];
+			struct cell *old = grid_at(&s->shown, x, y);
+
+			if (cell_same(c, old))
+				continue;
+			*old = *c;
+			is_changed = true;
+			if (c->width)
+				show_cell(s, x, y, c);
+		}
+	if (show_cursor(s, f))
+		is_changed = true;
+	if (is_changed)
+		refresh();
+	return is_changed;
+}
+
+void screen_forget(struct screen *s)
+{
+	s->is_forgotten = true;
+}
+
+void screen_theme(struct screen *s, const struct theme *theme)
+{
+	s->theme = theme;
+	if (has_colors())
+		make_colours(theme);
+	s->is_forgotten = true;
+}
+
+void screen_resized(struct screen *s)
+{
+	read_size(s);
+	resizeterm(s->rows, s->cols);
+	s->is_forgotten = true;
+}
+
+void screen_stop(struct screen *s)
+{
+	say(MODES_OFF);
+	endwin();
+	tcsetattr(STDIN_FILENO, TCSADRAIN, &way_back.before);
+	way_back.is_taken = 0;
+	kill(0, SIGTSTP);
+	/* Goes on here. */
+	way_back.is_taken = 1;
+	refresh();
+	set_up(s);
+	screen_resized(s);
+}
+
+/* ---- input ---- */
+
+int screen_read(struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg)
+{
+	struct pollfd pfd = {.fd = STDIN_FILENO, .events = POLLIN};
+	/* Not all that a flood brings: pictures and samples have their turn. */
+	for (int turns = 0; turns < 8 && poll(&pfd, 1, 0) > 0; turns++) {
+		char bytes[512];
+		ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+		struct input_event ev;
+
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			break;
+		if (n <= 0)
+			return -EIO;
+		for (ssize_t i = 0; i < n; i++)
+			if (input_byte(&s->input, bytes[i], &ev))
+				take(arg, &ev);
+	}
+	return 0;
+}
+
+void screen_idle(struct screen *s, void (*take)(void *arg, const struct input_event *ev), void *arg)
+{
+	struct input_event ev;
+
+	if (input_idle(&s->input, &ev))
+		take(arg, &ev);
+}
+
+bool screen_is_waiting(const struct screen *s)
+{
+	return input_is_waiting(&s->input);
+}

@@ -1,0 +1,514 @@
+"""The live monitor in a real terminal (tmux): its keys, raw mouse reports, resizing, and every way out."""
+import os
+import pty
+import random
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from lab import Lab, missing  # noqa: E402
+from harness import BUILD, DEADLINE, is_alive, program, until  # noqa: E402
+
+
+needs_lab = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux isn't installed")
+FAKE = BUILD / "tests" / "fake" / "libnvidia-ml.so.1"
+
+
+class Tmux:
+    """A terminal of its own server, with a shell's prompt to come back to."""
+
+    def __init__(self, world, *args, cols=120, rows=40, env=None, term="tmux-256color", name="gpustow", line=None):
+        self.world = world
+        self.socket = str(world.dir / f"tmux{len(world.started)}-{time.monotonic_ns()}")
+        self.err = world.dir / "monitor.err"
+        self.env = {**world.env, "TERM": "xterm-256color", **(env or {})}
+        line = line or (f"stty -a > {world.dir}/stty.before; {shlex.join([program(name), *args])} 2>>{self.err}; "
+                        f"echo \"EXIT $?\"; stty -a > {world.dir}/stty.after; exec sleep 600")
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(cols), "-y", str(rows),
+                  "env", f"TERM={term}", "sh", "-c", line)
+
+    def tmux(self, *args, check=True):
+        return subprocess.run(["tmux", "-S", self.socket, *args], env=self.env, check=check, capture_output=True,
+                              text=True).stdout
+
+    def keys(self, *keys):
+        for k in keys:
+            self.tmux("send-keys", k)
+        return self
+
+    def raw(self, data):
+        self.tmux("send-keys", "-H", *[f"{b:02x}" for b in data])
+        return self
+
+    def click(self, text):
+        """On the first character of that text, which may be a pattern."""
+        lines = self.text().split("\n")
+        for y, line in enumerate(lines):
+            found = re.search(text, line)
+            if found:
+                x = found.start()
+                return self.raw(f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m".encode())
+        raise AssertionError(f"{text!r} isn't on the screen:\n{self.text()}")
+
+    def wheel(self, x, y, down=True):
+        return self.raw(f"\x1b[<{65 if down else 64};{x};{y}M".encode())
+
+    def text(self):
+        return self.tmux("capture-pane", "-p")
+
+    def sees(self, *words, gone=(), deadline=DEADLINE):
+        seen = {}
+
+        def look():
+            seen["text"] = t = self.text()
+            return t if all(re.search(w, t) for w in words) and not any(re.search(w, t) for w in gone) else None
+        return until(look, deadline, every=0.05, why=lambda: f"{words} (gone: {gone}) in\n{seen['text']}\n{self.err.read_text() if self.err.exists() else ''}")
+
+    def flag(self, name):
+        return self.tmux("display-message", "-p", "#{" + name + "}").strip()
+
+    def monitor_pid(self):
+        shell = int(self.flag("pane_pid"))
+
+        def look():
+            for p in Path(f"/proc/{shell}/task/{shell}/children").read_text().split():
+                if b"gpustow" in Path(f"/proc/{p}/cmdline").read_bytes() or b"nvidb" in Path(f"/proc/{p}/cmdline").read_bytes():
+                    return int(p)
+            return None
+        return until(look, why="the monitor's process")
+
+    def is_restored(self):
+        """As it was before: alternate screen, cursor, mouse, line discipline."""
+        text = self.sees(r"EXIT \d+")
+        assert self.flag("alternate_on") == "0", text
+        assert self.flag("cursor_flag") == "1"
+        assert self.flag("mouse_any_flag") == "0" and self.flag("mouse_sgr_flag") == "0"
+        until(lambda: (self.world.dir / "stty.after").exists() and (self.world.dir / "stty.after").read_text())
+        before, after = ((self.world.dir / f"stty.{w}").read_text().split("\n", 1)[1] for w in ("before", "after"))
+        assert before == after
+        return text
+
+    def end(self):
+        self.tmux("kill-server", check=False)
+
+
+@pytest.fixture
+def monitor(world):
+    made = []
+
+    def make(*args, **more):
+        made.append(Tmux(world, *args, **more))
+        return made[-1]
+    yield make
+    for t in made:
+        t.end()
+
+
+def config(world, home=".gpustow"):
+    path = world.dir / "home" / home / "config.yml"
+    return path.read_text() if path.exists() else ""
+
+
+def says(world, *lines):
+    return until(lambda: all(line in config(world) for line in lines), why=lambda: f"{lines} in\n{config(world)}")
+
+
+def test_the_bare_command_is_the_monitor(world, monitor):
+    t = monitor("--sim", "2")
+    t.sees("Servers", r"\[1\] . local +2 GPUs +2 idle", "Simulated GPU")
+    assert t.flag("alternate_on") == "1" and t.flag("cursor_flag") == "0" and t.flag("mouse_sgr_flag") == "1"
+    # The bottom row is never written.
+    assert t.text().split("\n")[39] == ""
+    t.keys("q")
+    assert "EXIT 0" in t.is_restored()
+
+
+def test_every_key_of_the_nodes(world, monitor):
+    t = monitor("--sim", "2")
+    t.sees("Simulated GPU")
+    t.keys("Enter").sees(r"▸ \[1\]", gone=["Simulated GPU"])
+    t.keys("Space").sees(r"▾ \[1\]", "Simulated GPU")
+    t.keys("c").sees(r"▸ \[1\]", gone=["Simulated GPU"])
+    t.keys("a").sees("Simulated GPU")
+    t.keys("t").sees("mean util now")
+    t.keys("j", "k", "Down", "Up", "NPage", "PPage", "u", "r", "C-l")
+    t.sees("Simulated GPU")
+    t.keys("?").sees("Help: servers")
+    t.keys("q").sees("Simulated GPU", gone=["Help"])
+    says(world, "trends: true", "hide_unsupported: false")
+    t.keys("v").sees("Cards 2 on 1/1 nodes")
+    says(world, "mode: unified")
+    t.keys("q")
+    t.is_restored()
+
+
+def test_every_key_of_the_cards(world, monitor):
+    world.foreign({0: 6000})
+    t = monitor("--sim", "3")
+    t.sees("Simulated GPU")
+    t.keys("v").sees("local +3 GPUs", r"› +0")
+    t.keys("d").sees("LOAD", "MEM/TEMP", "I/O", "Processes 1 on local GPU 0")
+    t.keys("d").sees(gone=["LOAD"])
+    t.keys("s").sees("available first")
+    t.keys("s").sees("busiest first")
+    t.keys("s").sees("local +3 GPUs", gone=["first,"])
+    t.keys("f").sees("Cards 2/3", 'the filter "available" hides 1 card')
+    t.keys("f").sees('the filter "busy" hides')
+    t.keys("f").sees("No node errors")
+    t.keys("f").sees("Cards 3 on")
+    t.keys("g").sees("Node", "Hostname/IP")
+    t.keys("g").sees(gone=["Hostname/IP"])
+    t.keys("t").sees("util now", "temp now")
+    t.keys("t").sees(gone=["util now"])
+    t.keys("j").sees("› +1 ")
+    t.keys("k").sees("› +0 ")
+    t.keys("End").sees("› +2 ")
+    t.keys("Home").sees("› +0 ")
+    t.keys("NPage", "PPage", "Down", "Up").sees("› +0 ")
+    for key in ("Enter", "Space", "l", "Right"):
+        t.keys(key).sees("Processes 1 on local GPU 0", "╌ Cards")
+        t.keys("h" if key != "Right" else "Left").sees("─ Cards")
+        t.keys("p").sees(gone=["Processes 1"])
+    t.keys("x").sees("every figure", "util_gpu_pct", "uuid")
+    t.keys("Escape").sees(gone=["every figure"])
+    t.keys("y")
+    says(world, "theme: classic")
+    t.keys("y", "y")
+    says(world, "theme: muted")
+    t.sees("Updated")
+    time.sleep(2.2)
+    t.keys("<", "<").sees(r"\d s ago")
+    t.keys(">", ">").sees(gone=["s ago"])
+    t.keys("<").sees("s ago")
+    t.keys("Escape").sees(gone=["s ago"])
+    t.keys("?").sees("Help: cards")
+    t.keys("?").sees(gone=["Help: cards"])
+    t.keys("q")
+    t.is_restored()
+
+
+def test_every_key_of_the_processes(world, monitor):
+    one, two = world.foreign({0: 6000}), world.foreign({0: 3000})
+    t = monitor("--sim", "1")
+    t.sees("Simulated GPU")
+    t.keys("v", "Enter").sees("Processes 2 on local GPU 0, by VRAM down", rf"› +{one.process.pid}", "sleep 300")
+    t.keys("j").sees(rf"› +{two.process.pid}")
+    t.keys("Up").sees(rf"› +{one.process.pid}")
+    for key, word in zip(["o", "F6", "o", "F6", "o", "o", "o"], ["CPU", "MEM", "RSS", "TIME", "PID", "COMMAND", "VRAM"]):
+        t.keys(key).sees(f"by {word} {'up' if word == 'COMMAND' else 'down'}")
+    t.keys("O").sees("by VRAM up")
+    t.keys("O").sees("by VRAM down")
+    t.keys("G").sees(", tree")
+    t.keys("G").sees(", by user", "2 processes")
+    t.keys("G").sees(gone=["by user"])
+    t.keys("/").sees("find: ")
+    t.keys(*"qKT").sees("find: qKT", "Processes 0/2")
+    t.keys("BSpace").sees("find: qK ", gone=["qKT"])
+    t.keys("C-u", *str(two.process.pid)).sees("Processes 1/2")
+    t.keys("Enter").sees("only what matches", gone=["find: "])
+    t.keys("Escape").sees("Processes 2 on", gone=["only what"])
+    t.keys("+", "=", "+", "-", "[", "]", "NPage", "PPage")
+    t.keys("Tab").sees("─ Cards")
+    t.keys("BTab").sees("─ Processes")
+    t.keys("?").sees("Help: processes")
+    t.keys("Space").sees(gone=["Help"])
+    t.keys("Home", "i").sees("SIGINT to process")
+    t.keys("Escape").sees(gone=["SIGINT to process"])
+    t.keys("F7").sees("SIGINT to process")
+    t.keys("F8").sees("SIGTERM to process")
+    t.keys("K").sees("SIGKILL to process")
+    t.keys("j").sees(gone=["SIGKILL to process"])
+    assert is_alive(one.process.pid) and is_alive(two.process.pid)
+    t.keys("q")
+    t.is_restored()
+
+
+def test_a_confirmed_signal_reaches_the_process_and_no_other(world, monitor):
+    big, small = world.foreign({0: 6000}), world.foreign({0: 3000})
+    t = monitor("--sim", "1")
+    t.sees("Simulated GPU")
+    t.keys("v", "Enter").sees(rf"› +{big.process.pid}")
+    t.keys("T").sees(f"SIGTERM to process {big.process.pid}")
+    assert big.process.poll() is None
+    t.keys("T").sees("the signal was sent")
+    assert big.process.wait(DEADLINE) == -signal.SIGTERM
+    assert small.process.poll() is None
+    big.path.unlink()
+    t.sees("Processes 1 on", rf"› +{small.process.pid}")
+    t.keys("K").sees("SIGKILL to process")
+    t.keys("Enter").sees("the signal was sent")
+    assert small.process.wait(DEADLINE) == -signal.SIGKILL
+    t.keys("q")
+    t.is_restored()
+
+
+def test_the_mouse_in_raw_reports_whole_and_in_pieces(world, monitor):
+    world.foreign({1: 2000})
+    t = monitor("--sim", "3")
+    t.sees("Simulated GPU")
+    t.click(r"\[1\]").sees(r"▸ \[1\]")
+    t.click(r"v\] view").sees("Cards 3 on")
+    t.click("1 +Simulated").sees("› +1 ")
+    t.click(r"Enter\] processes").sees("Processes 1 on local GPU 1")
+    t.click("CPU%").sees("by CPU down")
+    t.click("CPU%").sees("by CPU up")
+    y = next(i for i, line in enumerate(t.text().split("\n")) if "› 1" in re.sub(" +", " ", line)) + 1
+    # A report that arrives byte by byte, slower than the time after which an Esc is a key.
+    for b in f"\x1b[<65;10;{y}M".encode()[:3]:
+        t.raw(bytes([b]))
+    time.sleep(0.15)
+    t.raw(f"65;10;{y}M".encode()).sees("› +2 ")
+    t.wheel(10, y, down=False).sees("› +1 ")
+    t.click(r"K\] SIGKILL").sees("› +1 ", gone=["SIGKILL to process"])
+    t.click(r"\?\] help").sees("Help:")
+    t.raw(b"\x1b[<0;20;20M").sees(gone=["Help:"])
+    t.click(r"q\] quit")
+    t.is_restored()
+
+
+def test_without_mouse(world, monitor):
+    home = world.dir / "home" / ".gpustow"
+    home.mkdir()
+    (home / "config.yml").write_text("# mine\nview:\n  mouse: false # no\n  mode: unified\n  sort: sideways\n")
+    t = monitor("--sim", "1")
+    t.sees("Cards 1 on")
+    assert t.flag("mouse_any_flag") == "0"
+    t.keys("g")
+    says(world, "group_by_node: false", "# mine", "mouse: false # no", "sort: sideways")
+    t.keys("q")
+    t.is_restored()
+
+
+def test_the_same_layout_next_time_under_the_other_name(world, monitor):
+    t = monitor("--sim", "1", name="nvidb")
+    t.sees("Simulated")
+    t.keys("v", "d", "t").sees("LOAD", "util now")
+    t.keys("q").is_restored()
+    assert "detailed: true" in config(world, ".nvidb")
+    t = monitor("--sim", "1", name="nvidb")
+    t.sees("LOAD", "util now")
+    t.keys("q")
+    t.sees("EXIT 0")
+
+
+def test_resized_at_random(world, monitor):
+    seed = int(os.environ.get("GPUSTOW_SEED", time.time_ns() % 1000000))
+    print("seed", seed)
+    rng = random.Random(seed)
+    world.foreign({0: 2000})
+    t = monitor("--sim", "4", cols=100, rows=30)
+    t.sees("Simulated")
+    t.keys("v", "d", "t")
+    for _ in range(40):
+        cols, rows = rng.choice([(1, 1), (2, 60), (200, 3), (rng.randint(1, 220), rng.randint(1, 60))])
+        t.tmux("resize-window", "-x", str(cols), "-y", str(rows))
+        t.keys(rng.choice(["j", "k", "d", "v", "t", "p", "Tab", "Enter", "?", "Escape"]))
+    t.keys("Escape", "Escape")
+    t.tmux("resize-window", "-x", "30", "-y", "8")
+    t.sees("The terminal has 30x8 cells")
+    t.tmux("resize-window", "-x", "110", "-y", "40")
+    t.sees("1 server", gone=["The terminal has"])
+    t.keys("q")
+    t.is_restored()
+
+
+@pytest.mark.parametrize("signo, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_ends_of_their_own(world, monitor, signo, code):
+    t = monitor("--sim", "1")
+    t.sees("Simulated")
+    os.kill(t.monitor_pid(), signo)
+    assert f"EXIT {code}" in t.is_restored()
+
+
+@pytest.mark.parametrize("signo", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE])
+def test_crashes_give_the_terminal_back(world, monitor, signo):
+    env = {"ASAN_OPTIONS": world.env["ASAN_OPTIONS"] + ":handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigfpe=0"}
+    t = monitor("--sim", "1", env=env)
+    t.sees("Simulated")
+    os.kill(t.monitor_pid(), signo)
+    assert f"EXIT {128 + signo}" in t.is_restored()
+
+
+def test_stopped_and_continued(world):
+    """Under a shell that has jobs."""
+    t = Tmux(world, line=f"exec bash --norc --noprofile -i")
+    try:
+        t.tmux("send-keys", "-l", f"PS1='$ '; {program()} --sim 1")
+        t.keys("Enter").sees("Simulated")
+        t.keys("C-z").sees(r"\[1\]\+ +Stopped")
+        assert t.flag("alternate_on") == "0" and t.flag("mouse_any_flag") == "0" and t.flag("cursor_flag") == "1"
+        t.tmux("send-keys", "-l", "fg")
+        t.keys("Enter")
+        until(lambda: t.flag("alternate_on") == "1", why="the screen again")
+        t.sees("Simulated")
+        assert t.flag("mouse_sgr_flag") == "1"
+        t.keys("v").sees("Cards 1 on")
+        t.keys("q").sees(r"gpustow --sim 1\n\$", gone=["Cards"])
+        t.tmux("send-keys", "-l", "exit")
+        t.keys("Enter")
+    finally:
+        t.end()
+
+
+def test_a_closed_terminal_ends_it(world):
+    """No HUP, no reader: the end of the terminal is enough."""
+    pid, master = pty.fork()
+    if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        os.execve(program(), [program(), "--sim", "1"], {**world.env, "TERM": "xterm"})
+    end = time.monotonic() + DEADLINE
+    seen = b""
+    while b"Simulated" not in seen and time.monotonic() < end:
+        if select.select([master], [], [], 0.1)[0]:
+            seen += os.read(master, 65536)
+    assert b"Simulated" in seen
+    os.close(master)
+    until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, why="it ends when its terminal is closed")
+
+
+def test_without_a_screen_there_is_a_sentence(world, monitor):
+    r = world.ask("--sim", "1", code=1)
+    assert r.err.startswith("gpustow: a screen needs a terminal") and "--once" in r.err and not r.out
+    for term in ("dumb", "nonsense", ""):
+        t = monitor("--sim", "1", term=term)
+        t.sees("EXIT 1")
+        assert "can't move its cursor" in t.err.read_text()
+        t.err.unlink()
+
+
+def test_line_by_line(world, monitor):
+    world.foreign({0: 2000})
+    t = monitor("--sim", "1", "--plain", term="dumb")
+    t.sees("1 server, 0 failed, 1 card.", "Card 0, Simulated GPU, use")
+    t.keys("Enter").sees(r"(?s)Card 0.*Card 0")
+    t.keys("q", "Enter").sees("EXIT 0")
+
+
+def test_nothing_is_written_when_nothing_changes(world, monitor):
+    """What goes to the terminal in some seconds at rest: the clock and a figure or two, no whole pictures."""
+    pid, master = pty.fork()
+    if not pid:
+        os.execve(program(), [program(), "--sim", "1"], {**world.env, "TERM": "xterm-256color"})
+    seen, n, begun = b"", 0, time.monotonic()
+    while time.monotonic() - begun < 8:
+        if select.select([master], [], [], 0.1)[0]:
+            data = os.read(master, 65536)
+            seen += data
+            if time.monotonic() - begun > 4:
+                n += len(data)
+    os.write(master, b"q")
+    until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid)
+    os.close(master)
+    assert b"Simulated" in seen
+    # A whole picture of 80x24 has some 2000 bytes; four seconds at rest have four clocks.
+    assert n < 2000, n
+
+
+def test_a_hung_driver_delays_no_key(world, monitor):
+    path = world.dir / "scenario"
+    path.write_text("cards 2\nhang nvmlDeviceGetMemoryInfo_v2\n")
+    t = monitor(env={"GPUSTOW_NVML_PATH": str(FAKE), "GPUSTOW_FAKE_NVML": str(path)})
+    t.sees("1 server")
+    for _ in range(5):
+        t.keys("v").sees("all cards", deadline=3)
+        t.keys("v").sees("by node", deadline=3)
+    t.keys("q")
+    t.is_restored()
+
+
+
+
+# --- hosts by SSH, each in its namespace, with the fake driver ---
+
+class LabTmux(Tmux):
+    """The monitor on the client of the lab."""
+
+    def __init__(self, world, lab, *args, cols=130, rows=40):
+        line = shlex.join(lab.command("ctl", "env", "-i", *lab.env, "LC_ALL=C.UTF-8", "TERM=tmux-256color", "gpustow", "--remote", *args))
+        super().__init__(world, line=f"cd /; {line} 2>>{world.dir}/monitor.err; echo \"EXIT $?\"; exec sleep 600", cols=cols, rows=rows)
+
+
+def forget_masters(lab):
+    lab.bash("ctl", "for s in /root/.gpustow*/ssh/*; do [ -S $s ] && ssh -o ControlPath=$s -O exit x; done; true", check=False)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    made = Lab()
+    yield made
+    made.down()
+
+
+def servers(lab, *lines):
+    lab.bash("ctl", "mkdir -p /root/.gpustow; rm -rf /root/.gpustow/config.yml; true")
+    lab.write("ctl", "/root/.gpustow/config.yml", "servers:\n" + "".join(f"  - {line}\n" for line in lines))
+
+
+@needs_lab
+def test_hosts_come_one_by_one_and_a_password_is_asked_for_in_a_box(world, lab):
+    forget_masters(lab)
+    servers(lab, "{hostname: key, username: root, nickname: key}", "{hostname: pass, username: alice, nickname: pass}",
+            "{hostname: nogpu, username: root, nickname: bare}", "{hostname: 10.99.77.77, username: root, nickname: dead}")
+    t = LabTmux(world, lab)
+    try:
+        # The first host's cards are there while another one waits for its password.
+        t.sees(r"\[2\] . key +2 GPUs", r"pass asks", r"password: ")
+        t.keys(*"wrong")
+        t.sees(r"> \*\*\*\*\*", gone=["wrong"])
+        t.keys("C-u", *"sesame", "Enter")
+        t.sees(r"\[3\] . pass +1 GPU ", gone=["pass asks"])
+        # The one that has no GPU is hidden, the one that's dead is told.
+        t.sees("1 node failed: dead", gone=[r"\[4\]"])
+        t.keys("u").sees(r"\[4\] . bare +no GPU")
+        t.click("! 1 node failed").sees("1 of 5 nodes failed", r"dead \(root@10.99.77.77:22\): down")
+        t.keys("f").sees("Cards 3 on 2/5 nodes", r"key \(root@key:22\)", r"pass \(alice@pass:22\)")
+        t.keys("q").sees("EXIT 0", deadline=5)
+        assert "hide_unsupported: false" in lab.bash("ctl", "cat /root/.gpustow/config.yml")
+    finally:
+        t.end()
+
+
+@needs_lab
+def test_a_refused_password_waits_for_a_person(world, lab):
+    forget_masters(lab)
+    servers(lab, "{hostname: pass, username: alice, nickname: pass}")
+    t = LabTmux(world, lab)
+    try:
+        t.sees("pass asks")
+        t.keys("C-c").sees("! 1 node failed: pass", gone=["pass asks"])
+        t.keys("j", "r").sees("pass asks")
+        t.keys(*"sesame", "Enter").sees(r"pass +1 GPU ")
+        t.keys("q").sees("EXIT 0")
+    finally:
+        t.end()
+
+
+@needs_lab
+def test_where_the_driver_names_strangers_nothing_is_signalled(world, lab):
+    """The hosts of the lab are containers with process numbers of their own: the driver's numbers mean nothing there."""
+    forget_masters(lab)
+    servers(lab, "{hostname: key, username: root, nickname: key}")
+    pid = int(lab.bash("key", "setsid sleep 777 >/dev/null 2>&1 & echo $!"))
+    lab.bash("key", f"echo 'proc 1 pid={pid} used=2222' >>/etc/gpustow-fake-nvml")
+    t = LabTmux(world, lab)
+    try:
+        t.sees(r"key +2 GPUs", r"\?\(2.2G\)")
+        t.keys("v").sees("Cards 2 on")
+        t.keys("j", "Enter").sees("Processes 1 on key GPU 1", rf"› +{pid} ")
+        t.keys("T").sees("its start isn't known", gone=["SIGTERM to process"])
+        t.keys("Enter", "T", "Enter")
+        t.keys("q").sees("EXIT 0")
+        assert lab.bash("key", f"kill -0 {pid} && echo there").strip() == "there"
+    finally:
+        t.end()
+        lab.bash("key", f"sed -i '/^proc/d' /etc/gpustow-fake-nvml; kill {pid}; true", check=False)
