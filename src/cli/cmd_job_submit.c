@@ -136,7 +136,8 @@ static int make_lane(struct queue *q, const struct submit_jobs *l, struct err *e
 
 	if (!j || !j->lane)
 		return 0;
-	r = store_lane_make(q->store, j->node_constraint, j->lane + strlen(j->node_constraint) + 1, e);
+	r = store_lane_make(
+		q->store, j->node_constraint, j->lane + strlen(j->node_constraint) + 1, e);
 	return r < 0 ? r : 0;
 }
 

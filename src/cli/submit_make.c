@@ -281,18 +281,20 @@ static int take_lane(struct queue *q, const struct submit_options *o, struct job
 	for (const char *s = cards; *s; s++)
 		n += *s == ',';
 	if (j->gpus > n)
-		return err_set(e, -EINVAL, "--gpus %" PRId64 " is more than lane %s:%s has (%" PRId64 ")",
-			j->gpus, node, cards, n);
+		return err_set(e, -EINVAL,
+			"--gpus %" PRId64 " is more than lane %s:%s has (%" PRId64 ")", j->gpus,
+			node, cards, n);
 	if (j->node_constraint && strcmp(j->node_constraint, node) != 0)
-		return err_set(e, -EINVAL, "lane %s:%s is on %s, and --node says %s", node, cards, node,
-			j->node_constraint);
+		return err_set(e, -EINVAL, "lane %s:%s is on %s, and --node says %s", node, cards,
+			node, j->node_constraint);
 	if (queue_config_find(&q->config, node, &at, e))
 		return err_set(e, -EINVAL, "the node %s isn't in the configuration any more", node);
 	for (size_t i = 0; i < c.n_nodes; i++)
 		if (!strcmp(cluster_node_name(&c.nodes[i]), node) && c.nodes[i].row &&
 			c.nodes[i].row->is_ignored)
 			return err_set(e, -EINVAL,
-				"the node %s is ignored; `queue unignore %s` takes it back", node, node);
+				"the node %s is ignored; `queue unignore %s` takes it back", node,
+				node);
 	free(j->node_constraint);
 	j->node_constraint = xstrdup(node);
 	j->lane = xasprintf("%s:%s", node, cards);
@@ -545,8 +547,9 @@ static int check_line(
 	const struct jobline *line, const struct job *template, const char *path, struct err *e)
 {
 	if (template->lane && line->gpus > lane_size(template->lane))
-		return err_set(e, -EINVAL, "%s line %" PRIu32 ": gpus=%" PRIu32 " is more than lane %s has",
-			path, line->lineno, line->gpus, template->lane);
+		return err_set(e, -EINVAL,
+			"%s line %" PRIu32 ": gpus=%" PRIu32 " is more than lane %s has", path,
+			line->lineno, line->gpus, template->lane);
 	if (line->gpu && !template->node_constraint)
 		return err_set(e, -EINVAL,
 			"%s line %" PRIu32

@@ -49,7 +49,8 @@ struct cluster_lane {
 	size_t n_named, n_known; /* cards that its name has; that its node is known to have */
 	const struct job *jobs;
 	size_t n, n_running;
-	char why_not[256]; /* why its node starts none of it, whatever people said: "drained", "GPU 0: out of service: ..."; "" */
+	char why_not
+		[256]; /* why its node starts none of it, whatever people said: "drained", "GPU 0: out of service: ..."; "" */
 };
 
 /*
@@ -66,12 +67,14 @@ struct cluster {
 		*nodes; /* the configuration's order, then those that only have work left */
 	size_t n_nodes;
 	struct store_jobs live; /* bound: an attempt is in flight */
-	struct store_jobs pending; /* not bound: those of lanes in their order, then the pool by turn; without their commands' tails */
+	struct store_jobs
+		pending; /* not bound: those of lanes in their order, then the pool by turn; without their commands' tails */
 	struct store_unmet_row *unmet;
 	size_t n_unmet;
 	struct store_counts counts;
 	struct store_lanes lane_rows;
-	struct store_jobs in_lanes; /* those that wait or run, without their commands' tails; by lane and place */
+	struct store_jobs
+		in_lanes; /* those that wait or run, without their commands' tails; by lane and place */
 	struct cluster_lane *lanes; /* by node, name */
 	size_t n_lanes;
 	char *waits_for_nodes; /* NULL, or why nothing at all may start: the store was moved or put back, and these weren't asked since */
@@ -142,7 +145,8 @@ bool cluster_lane_is_up(const struct cluster *c, const struct cluster_lane *l);
 /* It has changed since its node acknowledged it: what it shows is a request. */
 bool cluster_lane_is_request(const struct cluster_lane *l);
 /* 9.5: the lane; with jobs (its own, whole: running ones, then those that wait) the lane-view. NULL: without. */
-json_t *cluster_lane_json(const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs);
+json_t *cluster_lane_json(
+	const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs);
 /*
  * From what people type: the whole name of a lane there is; else NODE:CARDS, where NODE is resolved as nodes are and CARDS are
  * indices, exactly (W-33). ret_node and ret_cards (to free) are the name's parts in their usual form. -EINVAL: a card that that
@@ -183,7 +187,7 @@ struct handout {
 		int64_t job, attempt;
 		int32_t node;
 		const struct job *of;
-	} *planned;
+	} * planned;
 	size_t n_planned, cap_planned;
 };
 #define LANE_HANDED_MAX 1000

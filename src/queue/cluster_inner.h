@@ -79,7 +79,8 @@ void lanes_judge(struct cluster *c); /* after rooms_fill: why_not */
 /* Is it not for the plan to place it: handed out by the lane, or not its turn? */
 bool lane_blocks(const struct cluster *c, const struct job *j);
 /* Does it stand in a lane that a node runs, not known to have started? Then only the first of them holds memory. */
-bool lane_waits(const struct cluster *c, const struct cluster_node *n, const char *queue, const struct job *j);
+bool lane_waits(const struct cluster *c, const struct cluster_node *n, const char *queue,
+	const struct job *j);
 /* "place 3 in lane n1:0, behind 5 (running), 6"; what the node says. False: nothing was said. */
 bool lane_put_why(const struct cluster *c, const struct job *j, struct buf *out);
 /* Those of lanes first, in their order. */

@@ -168,7 +168,8 @@ static void charge_job(
 }
 
 /* What the lane's running ones are charged on that card. */
-static int64_t lane_charge(const struct node_charges *l, const struct cluster_lane *lane, uint32_t card)
+static int64_t lane_charge(
+	const struct node_charges *l, const struct cluster_lane *lane, uint32_t card)
 {
 	int64_t sum = 0;
 

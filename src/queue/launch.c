@@ -121,8 +121,8 @@ static int bind_one(
 	return r == -EPERM ? 0 : r;
 }
 
-json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv, json_t *needs,
-	const struct pass_node *n)
+json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv,
+	json_t *needs, const struct pass_node *n)
 {
 	/* Its directory is told when it starts (`claimed`), and a flight is where that's kept. */
 	struct flight *f = add_flight(p, j, n->index, j->bind.token);

@@ -17,8 +17,8 @@ int launch_note_need(
  * A bound job as an entry of a lane (docs/wire.md). A body that is too large for the message is put among the flights, for
  * launch_stage_bodies to send it ahead; needs may be NULL.
  */
-json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv, json_t *needs,
-	const struct pass_node *n);
+json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv,
+	json_t *needs, const struct pass_node *n);
 /* Sends the bodies that go ahead, and waits until they're there. What can't be sent is undone by a note. */
 void launch_stage_bodies(struct pass *p);
 void staging_free(struct staging *s);

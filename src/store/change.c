@@ -308,7 +308,8 @@ int store_settle(
 		r = rule->step == JOB_STEP_RETRY ? settle_retry(s, id, end, e)
 						 : settle_final(s, id, rule->to, end, e);
 	if (r >= 0)
-		r = rule->step == JOB_STEP_RETRY ? lane_again(s, &j, e) : lane_forget_next(s, id, e);
+		r = rule->step == JOB_STEP_RETRY ? lane_again(s, &j, e)
+						 : lane_forget_next(s, id, e);
 	if (r >= 0 && rule->step == JOB_STEP_RETRY)
 		r = lane_leave(s, id, e);
 	if (r >= 0)

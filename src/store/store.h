@@ -346,7 +346,13 @@ struct store_lanes {
 	size_t n;
 };
 /* Where in a lane: among those that wait, counted from 1, clamped. A zeroed one is the end. */
-enum store_place_how { STORE_PLACE_TAIL, STORE_PLACE_HEAD, STORE_PLACE_AT, STORE_PLACE_BEFORE, STORE_PLACE_AFTER };
+enum store_place_how {
+	STORE_PLACE_TAIL,
+	STORE_PLACE_HEAD,
+	STORE_PLACE_AT,
+	STORE_PLACE_BEFORE,
+	STORE_PLACE_AFTER
+};
 struct store_place {
 	enum store_place_how how;
 	int64_t n; /* AT: the place; BEFORE, AFTER: that job */
@@ -360,7 +366,8 @@ void store_lane_done(struct store_lane *l);
 /* Changes, by anyone; name: one that is there, else -ENOENT. 1 where it says so: it was so already, nothing is written. */
 int store_lane_make(struct store *s, const char *node, const char *cards, struct err *e); /* 1 */
 int store_lane_pause(struct store *s, const char *name, bool on, struct err *e); /* 1 */
-int store_lane_runner(struct store *s, const char *name, bool on, bool stopped, struct err *e); /* 1 */
+int store_lane_runner(
+	struct store *s, const char *name, bool on, bool stopped, struct err *e); /* 1 */
 int store_lane_concurrency(struct store *s, const char *name, int64_t n, struct err *e); /* 1 */
 /*
  * Jobs that wait, handed to a node or not. -EPERM: it runs, or has ended; -EINVAL: it's another lane's, named (W-34).
@@ -391,8 +398,7 @@ int store_lane_acked(struct store *s, const char *name, const char *root_id, int
 /* It was seen alive with the lane. */
 int store_lane_seen(struct store *s, const char *name, const char *state, struct err *e);
 /* generation + 1, and at least `least`: the document differs from what was acknowledged. *ret: the number. */
-int store_lane_bump(
-	struct store *s, const char *name, int64_t least, int64_t *ret, struct err *e);
+int store_lane_bump(struct store *s, const char *name, int64_t least, int64_t *ret, struct err *e);
 /* What an entry was handed out with: JSON, as on the wire. */
 int store_lane_needs_put(
 	struct store *s, int64_t id, int64_t attempt, const char *needs, struct err *e);
@@ -401,8 +407,7 @@ struct store_lane_needs {
 	char *needs;
 };
 /* Of all attempts in flight that have some; by job. Free with store_lane_needs_done. */
-int store_lane_needs(
-	struct store *s, struct store_lane_needs **ret, size_t *ret_n, struct err *e);
+int store_lane_needs(struct store *s, struct store_lane_needs **ret, size_t *ret_n, struct err *e);
 void store_lane_needs_done(struct store_lane_needs *v, size_t n);
 
 /*

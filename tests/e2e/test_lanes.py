@@ -326,6 +326,7 @@ def test_changes_while_the_node_is_away_are_requests_that_come_true(world, queue
     assert "a request until local has acknowledged it" in world.ask("queue", "lane", LANE, "move", str(jobs[4]), "--to", "1").out
     r = json.loads(world.ask("job", "cancel", str(jobs[2]), "--json", "--no-tick").out)["results"][0]
     assert (r["cancelled"], r["cancel_requested"]) == (False, True)
+    assert "a request until its node has let go of it" in world.ask("job", "cancel", str(jobs[2]), "--no-tick").out
     a = queue.lane("assign", jobs[3], "--none", "--no-tick")
     assert (a["lane"], a["previous"], a["moved"], a["request"]) == (None, LANE, False, True)
     assert queue.job(jobs[3])["lane"] == LANE and queue.state(jobs[2]) == "pending"
