@@ -88,6 +88,10 @@ def test_lanes_are_made_for_each_card_and_told_in_the_status(world, queue):
     job = queue.put(wait_for("go"))
     waits = queue.put("true")
     queue.runs(job)
+    before = queue.attempts(waits), queue.rows("SELECT generation, acked_generation FROM lanes ORDER BY name")
+    queue.tick()
+    # What its node has is left alone.
+    assert (queue.attempts(waits), queue.rows("SELECT generation, acked_generation FROM lanes ORDER BY name")) == before
     s = json.loads(world.ask("queue", "status", "--no-tick", "--json").out)
     lane = s["lanes"][0]
     assert list(lane)[:15] == ["name", "node", "gpu_ids", "paused", "concurrency", "runner", "runner_up", "runner_state",
@@ -145,8 +149,8 @@ def test_w19_pool_leaves_what_a_lanes_next_one_needs(world):
     small, large = queue.put(wait_for("go"), vram=10000), queue.put(note("large"), vram=20000)
     queue.runs(small)
     pool = queue.put(note("pool"), lane=None, vram=5000)
-    queue.tick()
-    queue.tick()
+    # Neither started nor refused: the plan knows what the lane holds.
+    assert [queue.tick()["errors"] for _ in range(2)] == [[], []]
     assert queue.state(pool) == "pending"  # 24576 - 20000 - 512 is less
     fits = queue.put(wait_for("go"), lane=None, vram=4000)
     queue.runs(fits)
