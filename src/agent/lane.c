@@ -172,7 +172,7 @@ static int decode_needs(const json_t *a, struct lane_need **ret, size_t *ret_n)
 			   attempt = json_integer_value(json_array_get(v, 1));
 		const char *when = json_string_value(json_array_get(v, 2));
 
-		if (job < 1 || attempt < 1 || attempt > UINT32_MAX || !when)
+		if (job < 1 || attempt < 0 || attempt > UINT32_MAX || !when)
 			return -EBADMSG;
 		needs[i] = (struct lane_need){.job = (uint64_t)job,
 			.attempt = (uint32_t)attempt,

@@ -28,7 +28,7 @@
 /* Another attempt of the same queue that must have ended. */
 struct lane_need {
 	uint64_t job;
-	uint32_t attempt;
+	uint32_t attempt; /* 0: any */
 	bool ok; /* with exit code 0; false: in whatever way */
 };
 

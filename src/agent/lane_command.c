@@ -23,10 +23,9 @@
 struct draft {
 	uint64_t client;
 	int64_t id, parts; /* parts: how many have come */
-	struct lane lane;
-	/* What the document only names, or says was sent ahead, and isn't here. */
-	struct attempt_name *lacks;
-	size_t n_lacks, cap_lacks;
+	struct lane lane; /* its entries are those that came whole, in no order */
+	struct claim_card *cards; /* the lane's; no entry has others */
+	size_t n_cards;
 };
 
 struct lane_drafts {
@@ -42,7 +41,7 @@ struct lane_drafts *lane_drafts_new(void)
 static void drop(struct lane_drafts *x, size_t i)
 {
 	lane_done(&x->items[i].lane);
-	free(x->items[i].lacks);
+	free(x->items[i].cards);
 	x->items[i] = x->items[--x->n];
 }
 
@@ -78,7 +77,7 @@ static void drop_draft(struct lane_drafts *x, const struct draft *d)
 
 /* ---- what is told ---- */
 
-static json_t *encode_entries(const struct agent *a, const struct lane *l)
+static json_t *encode_states(const struct agent *a, const struct lane *l)
 {
 	json_t *out = json_array();
 
@@ -90,15 +89,29 @@ static json_t *encode_entries(const struct agent *a, const struct lane *l)
 	return out;
 }
 
+static json_t *encode_queued(const struct lane *l)
+{
+	json_t *out = json_array();
+
+	for (size_t i = 0; i < l->n; i++)
+		if (l->entries[i].state == LANE_WAITING)
+			json_array_append_new(
+				out, json_pack("[I, I]", (json_int_t)l->entries[i].name.job,
+					     (json_int_t)l->entries[i].name.attempt));
+	return out;
+}
+
 json_t *lane_encode(struct agent *a, const struct lane *l)
 {
-	json_t *waits = lanes_waits(a, l), *o;
-
-	o = json_pack("{s:s, s:I, s:I, s:i, s:b, s:o}", "lane", l->name, "incarnation",
+	json_t *why = lanes_waits(a, l);
+	const char *text = json_string_value(json_object_get(why, "text"));
+	json_t *o = json_pack("{s:s, s:I, s:I, s:i, s:b, s:o, s:s}", "name", l->name, "incarnation",
 		(json_int_t)l->fence.v[0], "generation", (json_int_t)l->generation, "concurrency",
-		(int)l->concurrency, "paused", l->paused, "entries", encode_entries(a, l));
-	if (waits)
-		json_object_set_new(o, "waits", waits);
+		(int)l->concurrency, "paused", l->paused, "queued", encode_queued(l), "waits",
+		text ? text : "");
+
+	if (why)
+		json_object_set_new(o, "why", why);
 	return o;
 }
 
@@ -115,7 +128,7 @@ static const char *fate_of(const struct agent *a, const struct attempt_name *n)
 	if (!retired_find(a->retired, n, token, &end))
 		return "ended";
 	if (lanes_waiting(a, n))
-		return "waiting";
+		return "queued";
 	fd = claim_open(&a->root, n);
 	return fd == -ENOENT ? "none" : "claimed";
 }
@@ -150,49 +163,34 @@ static void answer_lane(struct agent *a, struct client *c, const struct draft *d
 	for (size_t i = 0; i < n_gone; i++)
 		add_gone(a, list, &gone[i].name);
 	add_wanted(a, c, l, want, list);
+	json_object_set_new(msg, "states", encode_states(a, l));
 	json_object_set_new(msg, "op", json_string("lane"));
 	json_object_set_new(msg, "id", json_integer(d->id));
 	json_object_set_new(msg, "gone", list);
 	client_send(c, msg);
 }
 
-static void answer_lacks(struct agent *a, struct client *c, const struct draft *d)
+static void answer_lacks(struct client *c, const struct draft *d, json_t *jobs)
 {
-	const struct lane *l = lanes_find(a, d->lane.queue, d->lane.name);
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < d->n_lacks; i++)
-		json_array_append_new(list, json_pack("[I, I]", (json_int_t)d->lacks[i].job,
-						    (json_int_t)d->lacks[i].attempt));
-	client_send(c, json_pack("{s:s, s:I, s:s, s:I, s:o}", "op", "lane-lacks", "id",
-			       (json_int_t)d->id, "lane", d->lane.name, "generation",
-			       (json_int_t)(l ? l->generation : 0), "entries", list));
+	client_send(c, json_pack("{s:s, s:I, s:s, s:o}", "op", "lane-lacks", "id",
+			       (json_int_t)d->id, "name", d->lane.name, "jobs", jobs));
 }
 
 /* ---- one entry ---- */
 
-static void add_lack(struct draft *d, const struct attempt_name *n)
+/* [job, attempt or 0 for any, "ok" or "end"] */
+static int need_of(const json_t *row, struct lane_need *ret)
 {
-	GROW(d->lacks, d->n_lacks, d->cap_lacks);
-	d->lacks[d->n_lacks++] = *n;
-}
+	json_int_t job = json_integer_value(json_array_get(row, 0)),
+		   attempt = json_integer_value(json_array_get(row, 1));
+	const char *when = json_string_value(json_array_get(row, 2));
 
-static int name_of(const struct client *c, const json_t *o, struct attempt_name *ret,
-	char ret_token[ID_LEN], struct err *e)
-{
-	int64_t job, attempt;
-	int r = wire_int(o, "job", 1, INT64_MAX, &job, e);
-
-	if (!r)
-		r = wire_int(o, "attempt", 1, UINT32_MAX, &attempt, e);
-	if (!r)
-		r = wire_str(o, "token", ret_token, ID_LEN, e);
-	if (!r && !id_is_valid(ret_token))
-		r = err_set(e, -EINVAL, "\"token\" must be 32 lower-case hex digits");
-	if (r)
-		return r;
-	*ret = (struct attempt_name){.job = (uint64_t)job, .attempt = (uint32_t)attempt};
-	memcpy(ret->queue, c->queue, ID_LEN);
+	if (job < 1 || attempt < 0 || attempt > UINT32_MAX ||
+		!json_is_integer(json_array_get(row, 1)) || !when ||
+		(strcmp(when, "ok") != 0 && strcmp(when, "end") != 0))
+		return -EINVAL;
+	*ret = (struct lane_need){
+		.job = (uint64_t)job, .attempt = (uint32_t)attempt, .ok = !strcmp(when, "ok")};
 	return 0;
 }
 
@@ -205,24 +203,10 @@ static int needs_of(const json_t *entry, struct lane_need **ret, size_t *ret_n, 
 	if (list && (!json_is_array(list) || n > LANE_NEEDS_MAX))
 		return err_set(
 			e, -EINVAL, "\"needs\" must be a list of at most %d", LANE_NEEDS_MAX);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *o = json_array_get(list, i);
-		int64_t job, attempt;
-		char when[8];
-		int r = wire_int(o, "job", 1, INT64_MAX, &job, e);
-
-		if (!r)
-			r = wire_int(o, "attempt", 1, UINT32_MAX, &attempt, e);
-		if (!r)
-			r = wire_str(o, "when", when, sizeof(when), e);
-		if (!r && strcmp(when, "ok") != 0 && strcmp(when, "end") != 0)
-			r = err_set(e, -EINVAL, "\"when\" of a need must be \"ok\" or \"end\"");
-		if (r)
-			return r;
-		needs[i] = (struct lane_need){.job = (uint64_t)job,
-			.attempt = (uint32_t)attempt,
-			.ok = !strcmp(when, "ok")};
-	}
+	for (size_t i = 0; i < n; i++)
+		if (need_of(json_array_get(list, i), &needs[i]))
+			return err_set(e, -EINVAL,
+				"each of \"needs\" must be [job, attempt or 0, \"ok\" or \"end\"]");
 	*ret = TAKE_PTR(needs);
 	*ret_n = n;
 	return 0;
@@ -248,7 +232,22 @@ static int take_staged(const struct agent *a, struct claim_spec *s, struct err *
 	return 0;
 }
 
-static int add_whole(struct agent *a, struct client *c, struct draft *d, const json_t *entry,
+static int check_cards(const struct draft *d, const struct claim_spec *s, struct err *e)
+{
+	for (uint32_t i = 0; i < s->n_cards; i++) {
+		size_t k = 0;
+
+		while (k < d->n_cards && strcmp(d->cards[k].uuid, s->cards[i].uuid) != 0)
+			k++;
+		if (k == d->n_cards)
+			return err_set(e, -EINVAL,
+				"job %llu is for card %s, which isn't the lane's",
+				(unsigned long long)s->name.job, s->cards[i].uuid);
+	}
+	return 0;
+}
+
+static int add_entry(struct agent *a, struct client *c, struct draft *d, const json_t *entry,
 	json_t *env, struct err *e)
 {
 	CLEANUP(claim_spec_done) struct claim_spec s = {0};
@@ -258,39 +257,18 @@ static int add_whole(struct agent *a, struct client *c, struct draft *d, const j
 
 	if (!r)
 		r = job_spec(a, c->queue, entry, env, &s, e);
+	if (!r)
+		r = check_cards(d, &s, e);
+	if (!r && lane_find(&d->lane, &s.name) >= 0)
+		r = err_set(e, -EINVAL, "job %llu is there twice", (unsigned long long)s.name.job);
 	if (!r && s.is_staged)
 		r = take_staged(a, &s, e);
-	if (r > 0) {
-		add_lack(d, &s.name);
+	/* Its text isn't here: as good as not sent. */
+	if (r > 0)
 		return 0;
-	}
 	if (!r && lane_add(&d->lane, &s, needs, n))
 		r = err_set(e, -EINVAL, "the entry can't be written down");
 	return r;
-}
-
-/* An entry without a "policy" only names one that the agent has. */
-static int add_entry(struct agent *a, struct client *c, struct draft *d, const json_t *entry,
-	json_t *env, struct err *e)
-{
-	const struct lane *old = lanes_find(a, d->lane.queue, d->lane.name);
-	struct attempt_name n;
-	char token[ID_LEN];
-	ssize_t i;
-	int r = name_of(c, entry, &n, token, e);
-
-	if (r)
-		return r;
-	if (lane_find(&d->lane, &n) >= 0)
-		return err_set(
-			e, -EINVAL, "the lane has job %llu twice", (unsigned long long)n.job);
-	if (json_object_get(entry, "policy"))
-		return add_whole(a, c, d, entry, env, e);
-	i = old ? lane_find(old, &n) : -1;
-	if (i >= 0 && !strcmp(old->entries[i].token, token))
-		return lane_add_from(&a->root, &d->lane, old, (size_t)i, e);
-	add_lack(d, &n);
-	return 0;
 }
 
 static int add_entries(
@@ -299,10 +277,9 @@ static int add_entries(
 	const json_t *entries = json_object_get(msg, "entries");
 	json_t *env = json_object_get(msg, "env");
 
-	if (!json_is_array(entries) || (env && !json_is_array(env)))
-		return err_set(e, -EINVAL,
-			"the message's \"entries\" must be a list, and its \"env\" too");
-	if (json_array_size(entries) + d->lane.n + d->n_lacks > LANE_ENTRIES_MAX)
+	if ((entries && !json_is_array(entries)) || (env && !json_is_array(env)))
+		return err_set(e, -EINVAL, "the message's \"entries\" and \"env\" must be lists");
+	if (json_array_size(entries) + d->lane.n > LANE_ENTRIES_MAX)
 		return err_set(e, -E2BIG, "a lane has at most %d entries", LANE_ENTRIES_MAX);
 	for (size_t i = 0; i < json_array_size(entries); i++) {
 		int r = add_entry(a, c, d, json_array_get(entries, i), env, e);
@@ -316,12 +293,99 @@ static int add_entries(
 	return 0;
 }
 
+/* [job, attempt, token] */
+static int name_of(
+	const struct client *c, const json_t *row, struct attempt_name *ret, const char **ret_token)
+{
+	json_int_t job = json_integer_value(json_array_get(row, 0)),
+		   attempt = json_integer_value(json_array_get(row, 1));
+
+	*ret_token = json_string_value(json_array_get(row, 2));
+	if (job < 1 || attempt < 1 || attempt > UINT32_MAX || !*ret_token ||
+		!id_is_valid(*ret_token))
+		return -EINVAL;
+	*ret = (struct attempt_name){.job = (uint64_t)job, .attempt = (uint32_t)attempt};
+	memcpy(ret->queue, c->queue, ID_LEN);
+	return 0;
+}
+
+/* From what came whole, else from what the lane has. 1: neither has it. */
+static int order_one(struct agent *a, const struct draft *d, const struct lane *old,
+	const struct attempt_name *n, const char *token, struct lane *ret, struct err *e)
+{
+	const struct lane *from[] = {&d->lane, old};
+
+	if (lane_find(ret, n) >= 0)
+		return err_set(e, -EINVAL, "the message's \"order\" has job %llu twice",
+			(unsigned long long)n->job);
+	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+		ssize_t at = from[i] ? lane_find(from[i], n) : -1;
+
+		if (at >= 0 && !strcmp(from[i]->entries[at].token, token))
+			return lane_add_from(&a->root, ret, from[i], (size_t)at, e);
+	}
+	return 1;
+}
+
+/* Fills *ret by the message's order; what is neither there nor here goes into `lacks`. */
+static int put_in_order(struct agent *a, const struct client *c, const struct draft *d,
+	const json_t *order, struct lane *ret, json_t *lacks, struct err *e)
+{
+	const struct lane *old = lanes_find(a, d->lane.queue, d->lane.name);
+
+	if (!json_is_array(order) || json_array_size(order) > LANE_ENTRIES_MAX)
+		return err_set(e, -EINVAL,
+			"the message's \"order\" must be a list of at most %d entries",
+			LANE_ENTRIES_MAX);
+	for (size_t i = 0; i < json_array_size(order); i++) {
+		struct attempt_name n;
+		const char *token;
+		int r;
+
+		if (name_of(c, json_array_get(order, i), &n, &token))
+			return err_set(e, -EINVAL,
+				"each of the message's \"order\" must be [job, attempt, token]");
+		r = order_one(a, d, old, &n, token, ret, e);
+		if (r < 0)
+			return r;
+		if (r)
+			json_array_append_new(lacks,
+				json_pack("[I, I]", (json_int_t)n.job, (json_int_t)n.attempt));
+	}
+	return lane_size(ret) > LANE_BYTES_MAX
+		       ? err_set(e, -E2BIG, "a lane has at most %d MiB of jobs",
+				 LANE_BYTES_MAX / (1024 * 1024))
+		       : 0;
+}
+
 /* ---- the document ---- */
+
+static int cards_of(const json_t *msg, struct draft *d, struct err *e)
+{
+	const json_t *list = json_object_get(msg, "cards");
+	size_t n = json_array_size(list);
+
+	if (!json_is_array(list) || n > CLAIM_CARDS_MAX)
+		return err_set(e, -EINVAL, "the message's \"cards\" must be a list of at most %d",
+			CLAIM_CARDS_MAX);
+	for (size_t i = 0; i < n; i++) {
+		const char *uuid = json_string_value(json_array_get(list, i));
+
+		if (!uuid || strlen(uuid) >= sizeof(d->cards[0].uuid))
+			return err_set(e, -EINVAL, "each of \"cards\" must be a card's UUID");
+	}
+	d->cards = xcalloc(n + 1, sizeof(*d->cards));
+	d->n_cards = n;
+	for (size_t i = 0; i < n; i++)
+		snprintf(d->cards[i].uuid, sizeof(d->cards[i].uuid), "%s",
+			json_string_value(json_array_get(list, i)));
+	return 0;
+}
 
 static int head_of(const struct client *c, const json_t *msg, struct draft *ret, int64_t *ret_part,
 	struct err *e)
 {
-	const json_t *name = json_object_get(msg, "lane");
+	const json_t *name = json_object_get(msg, "name");
 	int64_t generation, concurrency = 1;
 	int r = wire_int(msg, "id", INT64_MIN, INT64_MAX, &ret->id, e);
 
@@ -338,7 +402,7 @@ static int head_of(const struct client *c, const json_t *msg, struct draft *ret,
 	if (!json_is_string(name) ||
 		!lane_name_is_valid(json_string_value(name), json_string_length(name)))
 		return err_set(e, -EINVAL,
-			"the message's \"lane\" must be a name of 1 to %d bytes without control characters",
+			"the message's \"name\" must be one of 1 to %d bytes without control characters",
 			LANE_NAME_MAX);
 	memcpy(ret->lane.name, json_string_value(name), json_string_length(name) + 1);
 	memcpy(ret->lane.queue, c->queue, ID_LEN);
@@ -346,7 +410,7 @@ static int head_of(const struct client *c, const json_t *msg, struct draft *ret,
 	ret->lane.generation = (uint64_t)generation;
 	ret->lane.concurrency = (uint32_t)concurrency;
 	ret->client = c->id;
-	return 0;
+	return cards_of(msg, ret, e);
 }
 
 /* The draft that this part belongs to: a new one for the first. */
@@ -369,6 +433,8 @@ static int draft_of(
 		drop_draft(x, d);
 		d = NULL;
 	}
+	if (r || d)
+		free(head.cards);
 	if (r)
 		return r;
 	if (!d) {
@@ -409,30 +475,37 @@ static void drop_bodies(const struct agent *a, const struct lane *l)
 }
 
 static int finish(
-	struct agent *a, struct client *c, struct draft *d, const json_t *want, struct err *e)
+	struct agent *a, struct client *c, struct draft *d, const json_t *msg, struct err *e)
 {
+	const json_t *want = json_object_get(msg, "want");
 	const struct lane *old = lanes_find(a, d->lane.queue, d->lane.name);
 	CLEANUP_FREE struct lane_ref *gone = xcalloc((old ? old->n : 0) + 1, sizeof(*gone));
-	struct draft word = {.id = d->id};
+	CLEANUP(lane_done) struct lane fresh = d->lane;
+	json_t *lacks;
 	size_t n;
 	int r;
 
+	fresh.entries = NULL;
+	fresh.n = fresh.cap = 0;
 	if (old && lane_compare_word(old, &c->fence, d->lane.generation) <= 0) {
 		answer_lane(a, c, d, NULL, 0, want);
 		return 0;
 	}
-	if (d->n_lacks) {
-		answer_lacks(a, c, d);
-		return 0;
+	lacks = json_array();
+	r = put_in_order(a, c, d, json_object_get(msg, "order"), &fresh, lacks, e);
+	if (r || json_array_size(lacks)) {
+		if (!r)
+			answer_lacks(c, d, json_incref(lacks));
+		json_decref(lacks);
+		return r;
 	}
-	n = gone_of(old, &d->lane, gone);
-	memcpy(word.lane.queue, d->lane.queue, sizeof(word.lane.queue));
-	memcpy(word.lane.name, d->lane.name, sizeof(word.lane.name));
-	r = lanes_put(a, &d->lane, e);
+	json_decref(lacks);
+	n = gone_of(old, &fresh, gone);
+	r = lanes_put(a, &fresh, e);
 	if (r)
 		return r;
-	drop_bodies(a, lanes_find(a, word.lane.queue, word.lane.name));
-	answer_lane(a, c, &word, gone, n, want);
+	drop_bodies(a, lanes_find(a, d->lane.queue, d->lane.name));
+	answer_lane(a, c, d, gone, n, want);
 	return 0;
 }
 
@@ -460,7 +533,7 @@ int lane_command(struct agent *a, struct client *c, const json_t *msg, struct er
 		if (!r && json_is_true(json_object_get(msg, "more")))
 			return 0;
 		if (!r)
-			r = finish(a, c, d, json_object_get(msg, "want"), e);
+			r = finish(a, c, d, msg, e);
 	}
 	drop_draft(a->lane_drafts, find_draft(a->lane_drafts, c->id));
 	return r;

@@ -17,5 +17,5 @@ void lane_drafts_free(struct lane_drafts *x);
 void lane_drafts_sweep(struct agent *a);
 
 int lane_command(struct agent *a, struct client *c, const json_t *msg, struct err *e);
-/* A lane in `observed`, and in the answer to `lane`: a new object. */
+/* A lane in `observed`; the answer to `lane` has more. A new object. */
 json_t *lane_encode(struct agent *a, const struct lane *l);

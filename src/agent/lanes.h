@@ -72,7 +72,7 @@ int lanes_put(struct agent *a, struct lane *l, struct err *e);
 /* Takes one entry out, durably; -ENOENT: none waits by that name. */
 int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e);
 
-/* "waiting", "claimed", "started", "ended" or "conflict": an entry as of now. */
+/* "queued", "claimed", "started", "ended" or "conflict": an entry as of now. */
 const char *lanes_entry_state(const struct agent *a, const struct lane_entry *x);
 /* {"job", "attempt", "reason", "text", figures}: why the next one doesn't start; NULL when nothing holds it up. */
 json_t *lanes_waits(struct agent *a, const struct lane *l);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ATTEMPTS_ASKED 100 /* of a job, where any attempt will do */
+
 void lanes_say_waits(struct refusal *r, const char *reason, const char *fmt, ...)
 {
 	va_list ap;
@@ -40,7 +42,7 @@ void lanes_set_waits(struct agent *a, struct lane_run *lr, const struct refusal 
 		return;
 	msg = refusal_encode(r, &head_of(lr)->name);
 	json_object_set_new(msg, "op", json_string("lane-waits"));
-	json_object_set_new(msg, "lane", json_string(lr->lane.name));
+	json_object_set_new(msg, "name", json_string(lr->lane.name));
 	json_object_set_new(msg, "generation", json_integer((json_int_t)lr->lane.generation));
 	client_push(c, msg);
 }
@@ -59,10 +61,10 @@ static void say_failed(
 			(unsigned long long)need->job, end_how_name(end->how));
 }
 
-static enum need_state need_of(const struct agent *a, const struct lane_run *lr,
-	const struct lane_need *need, struct refusal *r)
+static enum need_state need_of_one(const struct agent *a, const struct lane_run *lr,
+	const struct lane_need *need, uint32_t attempt, struct refusal *r)
 {
-	struct attempt_name n = {.job = need->job, .attempt = need->attempt};
+	struct attempt_name n = {.job = need->job, .attempt = attempt};
 	const struct attempt *at;
 	struct attempt_end end;
 	char token[ID_LEN];
@@ -86,6 +88,28 @@ static enum need_state need_of(const struct agent *a, const struct lane_run *lr,
 		return NEED_MET;
 	say_failed(need, &end, r);
 	return NEED_FAILED;
+}
+
+/*
+ * Any attempt of the job: the last one that this root knows decides, and one that waits in a lane is later than all that have
+ * ended. Retired lines are asked by name, so attempts beyond a number aren't looked for.
+ */
+static enum need_state need_of(const struct agent *a, const struct lane_run *lr,
+	const struct lane_need *need, struct refusal *r)
+{
+	enum need_state s = NEED_FAR;
+
+	if (need->attempt)
+		return need_of_one(a, lr, need, need->attempt, r);
+	for (uint32_t attempt = ATTEMPTS_ASKED; s == NEED_FAR && attempt > 0; attempt--) {
+		struct attempt_name n = {.job = need->job, .attempt = attempt};
+
+		memcpy(n.queue, lr->lane.queue, ID_LEN);
+		s = need_of_one(a, lr, need, attempt, r);
+		if (s == NEED_FAR && lanes_waiting(a, &n))
+			break;
+	}
+	return s;
 }
 
 /* An end is final, so what is met is left out from then on. */

@@ -165,7 +165,7 @@ const char *lanes_entry_state(const struct agent *a, const struct lane_entry *x)
 
 	switch (x->state) {
 	case LANE_WAITING:
-		return "waiting";
+		return "queued";
 	case LANE_CONFLICT:
 		return "conflict";
 	case LANE_OVER:

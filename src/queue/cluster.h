@@ -166,7 +166,7 @@ struct lane_want {
 	int64_t attempt; /* of one that isn't bound: the number that it gets */
 	ssize_t pending; /* that one's position in cluster.pending; -1: it's bound */
 	uint64_t cards; /* positions, of one to be bound */
-	json_t *needs; /* [{"job", "attempt", "when"}, ...] as on the wire; NULL: none, or it's bound */
+	json_t *needs; /* [[job, attempt, "ok" or "end"], ...] as on the wire; NULL: none, or it's bound */
 	bool is_queued; /* not known to have a claim */
 };
 struct lane_wants {

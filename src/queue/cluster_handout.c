@@ -21,8 +21,7 @@ void lane_wants_done(struct lane_wants *w)
 
 static json_t *need(int64_t job, int64_t attempt, bool any)
 {
-	return json_pack("{s:I, s:I, s:s}", "job", (json_int_t)job, "attempt", (json_int_t)attempt,
-		"when", any ? "end" : "ok");
+	return json_pack("[I, I, s]", (json_int_t)job, (json_int_t)attempt, any ? "end" : "ok");
 }
 
 /* Another attempt may follow its end: whether it has ended for good is the queue's to say. */
@@ -109,7 +108,7 @@ static bool has(const json_t *list, const json_t *item)
 /* It was told to wait for something that it needn't wait for any more, by what the record says. */
 static bool is_dropped(const struct handout *h, const struct job *j, const json_t *item)
 {
-	int64_t id = json_integer_value(json_object_get(item, "job"));
+	int64_t id = json_integer_value(json_array_get(item, 0));
 	const struct store_unmet_row *rows;
 	size_t n = cluster_unmet_of(h->c, j, &rows);
 

@@ -203,6 +203,17 @@ static json_t *jobs_json(const struct cluster *c, const struct store_jobs *l, bo
 	return a;
 }
 
+static json_t *current_json(const struct cluster_lane *l)
+{
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < l->n_running; i++)
+		json_array_append_new(
+			a, json_pack("{s:I, s:I}", "job_id", (json_int_t)l->jobs[i].id, "attempt",
+				   (json_int_t)job_attempt_count(&l->jobs[i])));
+	return a;
+}
+
 json_t *cluster_lane_json(
 	const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs)
 {
@@ -212,6 +223,8 @@ json_t *cluster_lane_json(
 	json_t *o = json_object(),
 	       *state = r->runner_state ? json_loads(r->runner_state, 0, NULL) : NULL;
 
+	if (state)
+		set(state, "current", current_json(l));
 	set(o, "name", json_string(r->name));
 	set(o, "node", json_string(r->node));
 	set(o, "gpu_ids", ids_json(c, l));

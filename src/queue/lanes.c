@@ -102,11 +102,11 @@ static bool is_claimed(const void *arg, int64_t job, int64_t attempt)
 
 static int64_t need_waits(const json_t *lane)
 {
-	const json_t *waits = json_object_get(lane, "waits");
-	const char *reason = json_string_value(json_object_get(waits, "reason"));
+	const json_t *why = json_object_get(lane, "why");
+	const char *reason = json_string_value(json_object_get(why, "reason"));
 
 	return reason && !strncmp(reason, "need", 4)
-		       ? json_integer_value(json_object_get(waits, "job"))
+		       ? json_integer_value(json_object_get(why, "job"))
 		       : 0;
 }
 
@@ -119,15 +119,11 @@ static bool is_of(const json_t *entry, int64_t job, int64_t attempt)
 /* Does what waits there, in its order, differ from what should? */
 static bool has_other_order(const struct lane_doc *doc, const json_t *lane)
 {
-	const json_t *entries = json_object_get(lane, "entries"), *entry;
+	const json_t *queued = json_object_get(lane, "queued"), *entry;
 	size_t i, k = 0;
 
-	json_array_foreach(entries, i, entry)
+	json_array_foreach(queued, i, entry)
 	{
-		const char *state = json_string_value(json_array_get(entry, 2));
-
-		if (!state || strcmp(state, "waiting") != 0)
-			continue;
 		while (k < doc->wants.n && !doc->wants.v[k].is_queued)
 			k++;
 		if (k == doc->wants.n || doc->wants.v[k].pending >= 0 ||
@@ -369,7 +365,7 @@ static int take_answer(
 	struct store *s = d->pass->store;
 	const char *name = doc->lane->row->name;
 	int64_t its = json_integer_value(json_object_get(doc->answer, "generation")), ignored;
-	CLEANUP_FREE char *state = lane_state_text(doc->answer, d->pass->now_ms);
+	CLEANUP_FREE char *state = lane_state_text(doc->answer);
 	int r;
 
 	/* It has a newer one, of a time that this record doesn't know: the next is above it. */
@@ -387,7 +383,7 @@ static bool is_seen_news(const struct lane_docs *d, const struct lane_doc *doc, 
 
 	if (!there || doc->generation || !r->acked_generation)
 		return false;
-	*ret_state = lane_state_text(there, d->pass->now_ms);
+	*ret_state = lane_state_text(there);
 	return d->pass->now_ms - r->runner_seen_ms >= SEEN_MS || !r->runner_state ||
 	       strcmp(r->runner_state, *ret_state) != 0;
 }

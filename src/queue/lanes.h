@@ -51,7 +51,7 @@ struct lane_docs {
 
 /* lanes_send.c: all that have a generation, until each has its answer, or its node is silent for too long. */
 int lane_docs_send(struct lane_docs *d, struct err *e);
-/* What the node has of that lane; NULL. {"lane", "generation", "paused", "concurrency", "entries", "waits"} */
+/* What the node has of that lane; NULL. {"name", "generation", "paused", "concurrency", "queued", "waits", "why"} */
 const json_t *lane_of_node(const struct pass_node *n, const char *name);
 /* For store_lane.runner_state: what a node's answer says, for people; to free. */
-char *lane_state_text(const json_t *lane, int64_t wall_ms);
+char *lane_state_text(const json_t *lane);

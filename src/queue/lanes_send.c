@@ -31,7 +31,7 @@ void lanes_observed(struct pass_node *n, const json_t *lanes)
 		n->lanes = json_object();
 	json_array_foreach(lanes, i, l)
 	{
-		const char *name = json_string_value(json_object_get(l, "lane"));
+		const char *name = json_string_value(json_object_get(l, "name"));
 
 		if (name)
 			json_object_set(n->lanes, name, (json_t *)(uintptr_t)l);
@@ -50,46 +50,27 @@ bool lanes_have(const struct pass_node *n, int64_t job, int64_t attempt)
 	json_t *l, *entry;
 	size_t i;
 
-	json_object_foreach(n->lanes, name, l)
-		json_array_foreach(json_object_get(l, "entries"), i, entry)
-	{
-		const char *state = json_string_value(json_array_get(entry, 2));
-
-		if (state && !strcmp(state, "waiting") &&
-			json_integer_value(json_array_get(entry, 0)) == job &&
-			json_integer_value(json_array_get(entry, 1)) == attempt)
-			return true;
-	}
+	json_object_foreach(n->lanes, name, l) json_array_foreach(json_object_get(l, "queued"), i,
+		entry) if (json_integer_value(json_array_get(entry, 0)) == job &&
+			   json_integer_value(json_array_get(entry, 1)) == attempt) return true;
 	return false;
 }
 
-char *lane_state_text(const json_t *lane, int64_t wall_ms)
+char *lane_state_text(const json_t *lane)
 {
-	json_t *o = json_object(), *current = json_array(), *queued = json_array(), *entry;
-	const char *said =
-		json_string_value(json_object_get(json_object_get(lane, "waits"), "text"));
+	json_t *o = json_object(), *queued = json_array(), *entry;
+	const char *said = json_string_value(json_object_get(lane, "waits"));
 	CLEANUP(buf_done) struct buf waits = {0};
 	char *text;
 	size_t i;
 
-	(void)wall_ms;
-	json_array_foreach(json_object_get(lane, "entries"), i, entry)
-	{
-		const char *state = json_string_value(json_array_get(entry, 2));
-
-		if (state && !strcmp(state, "waiting"))
-			json_array_append(queued, json_array_get(entry, 0));
-		else if (state && (!strcmp(state, "started") || !strcmp(state, "claimed")))
-			json_array_append_new(
-				current, json_pack("{s:O, s:O}", "job_id", json_array_get(entry, 0),
-						 "attempt", json_array_get(entry, 1)));
-	}
+	json_array_foreach(json_object_get(lane, "queued"), i, entry)
+		json_array_append(queued, json_array_get(entry, 0));
 	if (said)
 		text_put_clean(&waits, said, strnlen(said, WORDS_MAX));
 	json_object_set(o, "generation", json_object_get(lane, "generation"));
 	json_object_set(o, "paused", json_object_get(lane, "paused"));
 	json_object_set(o, "concurrency", json_object_get(lane, "concurrency"));
-	json_object_set_new(o, "current", current);
 	json_object_set_new(o, "queued", queued);
 	json_object_set_new(o, "waits", waits.len ? json_string(buf_str(&waits)) : json_null());
 	text = json_dumps(o, JSON_COMPACT);
@@ -99,26 +80,44 @@ char *lane_state_text(const json_t *lane, int64_t wall_ms)
 
 /* ---- messages ---- */
 
+static json_t *cards_json(const struct lane_docs *d, const struct lane_doc *doc)
+{
+	const struct inventory *inv = &d->cluster->nodes[doc->lane->node].inv;
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < inv->n_cards && i < GPU_MAX; i++)
+		if (doc->lane->cards >> i & 1)
+			json_array_append_new(a, json_string(inv->cards[i].uuid));
+	return a;
+}
+
 static json_t *head(const struct lane_docs *d, const struct lane_doc *doc, int64_t part)
 {
-	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:b, s:I}", "op", "lane", "id",
-		(json_int_t)(ID_BASE + (doc - d->v)), "root_id", doc->node->hello.root_id, "lane",
-		doc->lane->row->name, "generation", (json_int_t)doc->generation, "concurrency",
-		(json_int_t)doc->lane->row->concurrency, "paused", doc->is_paused, "part",
-		(json_int_t)part);
+	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:o, s:I, s:b, s:I}", "op", "lane", "id",
+		(json_int_t)(ID_BASE + (doc - d->v)), "root_id", doc->node->hello.root_id, "name",
+		doc->lane->row->name, "generation", (json_int_t)doc->generation, "cards",
+		cards_json(d, doc), "concurrency", (json_int_t)doc->lane->row->concurrency,
+		"paused", doc->is_paused, "part", (json_int_t)part);
 }
 
-static json_t *item_json(const struct lane_item *x)
+static json_t *order_json(const struct lane_doc *doc)
 {
-	return x->whole ? json_incref(x->whole)
-			: json_pack("{s:I, s:I, s:s}", "job", (json_int_t)x->job, "attempt",
-				  (json_int_t)x->attempt, "token", x->token);
+	json_t *a = json_array();
+
+	for (size_t i = 0; i < doc->n; i++)
+		json_array_append_new(
+			a, json_pack("[I, I, s]", (json_int_t)doc->items[i].job,
+				   (json_int_t)doc->items[i].attempt, doc->items[i].token));
+	return a;
 }
 
+/* The order comes with the last part. */
 static void send_part(struct lane_doc *doc, json_t *msg, json_t *entries, bool more)
 {
 	json_object_set_new(msg, "entries", entries);
 	json_object_set_new(msg, "more", json_boolean(more));
+	if (!more)
+		json_object_set_new(msg, "order", order_json(doc));
 	link_send(doc->node->link, msg);
 }
 
@@ -149,8 +148,12 @@ static void send_doc(struct lane_docs *d, struct lane_doc *doc)
 	entries = json_array();
 
 	for (size_t i = 0; i < doc->n; i++) {
-		json_t *x = item_json(&doc->items[i]);
-		size_t size = json_dumpb(x, NULL, 0, JSON_COMPACT);
+		json_t *x = doc->items[i].whole;
+		size_t size;
+
+		if (!x)
+			continue;
+		size = json_dumpb(x, NULL, 0, JSON_COMPACT);
 
 		if (bytes && bytes + size > MESSAGE_MAX) {
 			send_part(doc, msg, entries, true);
@@ -159,7 +162,7 @@ static void send_doc(struct lane_docs *d, struct lane_doc *doc)
 			bytes = 0;
 		}
 		bytes += size;
-		json_array_append_new(entries, x);
+		json_array_append(entries, x);
 	}
 	send_part(doc, msg, entries, false);
 	doc->state = DOC_SENT;
@@ -242,7 +245,7 @@ static int make_whole(struct lane_docs *d, struct lane_doc *doc, struct lane_ite
 
 static int send_lacks(struct lane_docs *d, struct lane_doc *doc, struct err *e)
 {
-	const json_t *list = json_object_get(doc->answer, "entries"), *entry;
+	const json_t *list = json_object_get(doc->answer, "jobs"), *entry;
 	size_t i;
 	int r = 0;
 
@@ -282,12 +285,12 @@ static size_t waited_for(const struct lane_docs *d)
 /* A first entry that may start starts at once: told by this pass, if it's quick. */
 static bool is_about_to_start(const struct lane_doc *doc)
 {
-	const json_t *entries = json_object_get(doc->answer, "entries"), *entry;
+	const json_t *entries = json_object_get(doc->answer, "states"), *entry;
 	int64_t places = doc->lane->row->concurrency;
 	size_t i;
 
 	if (doc->state != DOC_ANSWERED || doc->is_paused || !node_answers(doc->node) ||
-		json_object_get(doc->answer, "waits"))
+		json_object_get(doc->answer, "why"))
 		return false;
 	json_array_foreach(entries, i, entry)
 	{

@@ -203,16 +203,34 @@ static json_t *needing(json_t *o, int job, const char *when)
 {
 	if (!json_object_get(o, "needs"))
 		json_object_set_new(o, "needs", json_array());
-	json_array_append_new(json_object_get(o, "needs"),
-		json_pack("{s:i, s:i, s:s}", "job", job, "attempt", 1, "when", when));
+	json_array_append_new(
+		json_object_get(o, "needs"), json_pack("[i, i, s]", job, job % 2, when));
 	return o;
 }
 
+/* What of these the agent has from before isn't sent, only named in the order. */
 static json_t *lane_message(const char *name, int64_t generation, json_t *entries)
 {
-	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:[s], s:o}", "op", "lane", "id",
-		(json_int_t)++last_id, "root_id", c.root_id, "lane", name, "generation",
-		(json_int_t)generation, "env", "PATH=/usr/bin:/bin", "entries", entries);
+	json_t *order = json_array(), *whole = json_array(), *msg;
+	char uuid[2][GPU_UUID_LEN];
+
+	for (size_t i = 0; i < json_array_size(entries); i++) {
+		json_t *o = json_array_get(entries, i);
+
+		json_array_append_new(
+			order, json_pack("[O, O, O]", json_object_get(o, "job"),
+				       json_object_get(o, "attempt"), json_object_get(o, "token")));
+		if (json_object_get(o, "policy"))
+			json_array_append(whole, o);
+	}
+	json_decref(entries);
+	sim_uuid(t.sim, 0, uuid[0]);
+	sim_uuid(t.sim, 1, uuid[1]);
+	msg = json_pack("{s:s, s:I, s:s, s:s, s:I, s:[s, s], s:[s], s:o, s:o}", "op", "lane", "id",
+		(json_int_t)++last_id, "root_id", c.root_id, "name", name, "generation",
+		(json_int_t)generation, "cards", uuid[0], uuid[1], "env", "PATH=/usr/bin:/bin",
+		"order", order, "entries", whole);
+	return msg;
 }
 
 static json_t *ask(json_t *msg, const char *op)
@@ -235,7 +253,7 @@ static void go_lane(const char *name, int64_t generation, json_t *entries)
 	json_decref(put_lane(name, generation, entries));
 }
 
-/* "1:ended 2:waiting": a list of [job, attempt, state]. */
+/* "1:ended 2:queued": a list of [job, attempt, state]. */
 static void assert_list(const json_t *o, const char *key, const char *want)
 {
 	const json_t *list = json_object_get(o, key);
@@ -250,6 +268,32 @@ static void assert_list(const json_t *o, const char *key, const char *want)
 			json_string_value(json_array_get(row, 2)));
 	}
 	assert_string_equal(buf_str(&b), want);
+}
+
+/* "2 3": what waits, in order. */
+static void assert_queued(const json_t *lane, const char *want)
+{
+	const json_t *list = json_object_get(lane, "queued");
+	CLEANUP(buf_done) struct buf b = {0};
+
+	assert_true(json_is_array(list));
+	for (size_t i = 0; i < json_array_size(list); i++)
+		buf_printf(&b, "%s%lld", i ? " " : "",
+			(long long)json_integer_value(json_array_get(json_array_get(list, i), 0)));
+	assert_string_equal(buf_str(&b), want);
+}
+
+/* The order of a whole document, for its last part. */
+static json_t *order_of(int n)
+{
+	json_t *order = json_array();
+	char token[ID_LEN];
+
+	for (int i = 1; i <= n; i++) {
+		token_of(i, token);
+		json_array_append_new(order, json_pack("[i, i, s]", i, 1, token));
+	}
+	return order;
 }
 
 static json_t *observe(json_t *want)
@@ -269,7 +313,7 @@ static json_t *lane_in(const json_t *observed, const char *name)
 	for (size_t i = 0; i < json_array_size(lanes); i++) {
 		json_t *l = json_array_get(lanes, i);
 
-		if (!strcmp(json_string_value(json_object_get(l, "lane")), name))
+		if (!strcmp(json_string_value(json_object_get(l, "name")), name))
 			return l;
 	}
 	return NULL;
@@ -290,7 +334,7 @@ static void wait_reason(const char *name, const char *reason)
 
 	do {
 		json_t *msg = observe(NULL);
-		const json_t *waits = json_object_get(lane_in(msg, name), "waits");
+		const json_t *waits = json_object_get(lane_in(msg, name), "why");
 
 		snprintf(last, sizeof(last), "%s", waits ? text(waits, "reason") : "");
 		json_decref(msg);
@@ -336,6 +380,7 @@ static void keeps_order_without_a_client(void **state)
 	agent_client_send(&c, msg);
 	msg = lane_message("n1:0", 1, second);
 	json_object_set_new(msg, "id", json_integer(--last_id));
+	json_object_set_new(msg, "order", order_of(200));
 	json_object_set_new(msg, "part", json_integer(1));
 	json_decref(ask(msg, "lane"));
 	agent_client_close(&c);
@@ -344,7 +389,7 @@ static void keeps_order_without_a_client(void **state)
 	connect_again();
 	msg = observe(NULL);
 	assert_int_equal(json_array_size(json_object_get(msg, "claims")), 200);
-	assert_int_equal(json_array_size(json_object_get(lane_in(msg, "n1:0"), "entries")), 200);
+	assert_queued(lane_in(msg, "n1:0"), "");
 	json_decref(msg);
 }
 
@@ -375,14 +420,17 @@ static void bad_words_change_nothing(void **state)
 	static const struct {
 		const char *key, *value, *word;
 	} rows[] = {
-		{"lane", "\"\"", "\"lane\""},
-		{"lane", "\"a\\nb\"", "\"lane\""},
+		{"name", "\"\"", "\"name\""},
+		{"name", "\"a\\nb\"", "\"name\""},
 		{"generation", "0", "\"generation\""},
 		{"concurrency", "0", "\"concurrency\""},
 		{"paused", "1", "\"paused\""},
+		{"cards", "[7]", "\"cards\""},
+		{"cards", "[]", "isn't the lane's"},
 		{"entries", "{}", "\"entries\""},
 		{"entries", "[{\"job\": 1}]", "\"attempt\""},
-		{"entries", "[{\"job\": 1, \"attempt\": 1, \"token\": \"x\"}]", "\"token\""},
+		{"order", "7", "\"order\""},
+		{"order", "[[1, 1, \"x\"]]", "\"order\""},
 		{"env", "7", "\"env\""},
 		{"part", "-1", "\"part\""},
 	};
@@ -406,7 +454,7 @@ static void bad_words_change_nothing(void **state)
 	msg = ask(lane_message(
 			  "n1:0", 1, json_pack("[o]", needing(entry(1, "", 0, 1000), 2, "soon"))),
 		"error");
-	assert_non_null(strstr(text(msg, "text"), "\"when\""));
+	assert_non_null(strstr(text(msg, "text"), "\"needs\""));
 	json_decref(msg);
 	msg = lane_message("n1:0", 1, json_pack("[o]", entry(1, "", 0, 1000)));
 	json_object_set_new(msg, "root_id", json_string(QUEUE));
@@ -427,7 +475,7 @@ static void reorder_and_take_out(void **state)
 	wait_ran(1);
 	wait_started(1);
 	msg = put_lane("n1:0", 2, json_pack("[o, o, o]", known(1), known(4), known(2)));
-	assert_list(msg, "entries", "1:started 4:waiting 2:waiting");
+	assert_list(msg, "states", "1:started 4:queued 2:queued");
 	assert_list(msg, "gone", "3:none");
 	json_decref(msg);
 	/* What runs stays, and keeps its place, whether or not it's listed. */
@@ -436,7 +484,7 @@ static void reorder_and_take_out(void **state)
 	json_decref(msg);
 	restart(NULL);
 	msg = put_lane("n1:0", 3, json_array());
-	assert_list(msg, "entries", "4:waiting 2:waiting");
+	assert_list(msg, "states", "4:queued 2:queued");
 	json_decref(msg);
 	assert_ran("1 ");
 	put("go", "");
@@ -455,7 +503,7 @@ static void paused(void **state)
 	wait_ran(1);
 	restart(NULL);
 	msg = observe(NULL);
-	assert_list(lane_in(msg, "n1:0"), "entries", "1:waiting");
+	assert_queued(lane_in(msg, "n1:0"), "1");
 	assert_true(json_is_true(json_object_get(lane_in(msg, "n1:0"), "paused")));
 	json_decref(msg);
 	assert_ran("9 ");
@@ -478,7 +526,7 @@ static void two_at_once(void **state)
 	/* The third is ready, and no more than that. */
 	wait_there("root/new/00000000000000000000000000000003/spec");
 	msg = observe(NULL);
-	assert_list(lane_in(msg, "n1:0"), "entries", "1:started 2:started 3:waiting 4:waiting");
+	assert_queued(lane_in(msg, "n1:0"), "3 4");
 	json_decref(msg);
 	put("go2", "");
 	wait_ran(3);
@@ -529,7 +577,7 @@ static void needs(void **state)
 	msg = put_lane("n1:0", 3,
 		json_pack(
 			"[o, o, o]", known(4), known(5), needing(entry(6, "", 0, 1000), 7, "ok")));
-	assert_list(msg, "entries", "4:ended 5:ended 6:waiting");
+	assert_list(msg, "states", "4:ended 5:ended 6:queued");
 	json_decref(msg);
 	wait_ran(6);
 	assert_ran("1 2 4 7 5 6 ");
@@ -547,7 +595,7 @@ static void older_words(void **state)
 		msg = put_lane("n1:0", generation, json_pack("[o]", entry(3, "", 0, 1000)));
 		assert_int_equal(json_integer_value(json_object_get(msg, "generation")), 5);
 		assert_list(msg, "gone", "");
-		assert_int_equal(json_array_size(json_object_get(msg, "entries")), 2);
+		assert_int_equal(json_array_size(json_object_get(msg, "states")), 2);
 		json_decref(msg);
 	}
 	/* A word that was sent again is told what became of those that it left out before. */
@@ -590,15 +638,14 @@ static void lacking(void **state)
 			  json_pack("[o, o, o, o]", known(1), known(3), entry_with_dir(4, NULL),
 				  known(2))),
 		"lane-lacks");
-	assert_int_equal(json_integer_value(json_object_get(msg, "generation")), 1);
-	assert_int_equal(json_array_size(json_object_get(msg, "entries")), 2);
+	assert_int_equal(json_array_size(json_object_get(msg, "jobs")), 2);
 	assert_int_equal(json_integer_value(json_array_get(
-				 json_array_get(json_object_get(msg, "entries"), 1), 0)),
+				 json_array_get(json_object_get(msg, "jobs"), 1), 0)),
 		4);
 	json_decref(msg);
 	/* Nothing was stored. */
 	msg = observe(NULL);
-	assert_list(lane_in(msg, "n1:0"), "entries", "1:started 2:waiting");
+	assert_queued(lane_in(msg, "n1:0"), "2");
 	json_decref(msg);
 	/* Sent ahead, it's the lane's from the answer on, whatever becomes of the stage. */
 	agent_client_send(&c, json_pack("{s:s, s:i, s:s, s:i}", "op", "stage", "id", 77, "token",
@@ -633,6 +680,7 @@ static void as_large_as_it_gets(void **state)
 		entries = json_array();
 		json_object_set_new(msg, "id", json_integer(id));
 		json_object_set_new(msg, "part", json_integer(part++));
+		json_object_set_new(msg, "order", order_of(i == 1000 ? 1000 : 0));
 		json_object_set_new(msg, "paused", json_true());
 		json_object_set_new(msg, "more", json_boolean(i != 1000));
 		agent_client_send(&c, msg);
@@ -640,7 +688,7 @@ static void as_large_as_it_gets(void **state)
 	json_decref(entries);
 	last_id = id;
 	msg = agent_client_expect(&c, "lane", 0);
-	assert_int_equal(json_array_size(json_object_get(msg, "entries")), 1000);
+	assert_int_equal(json_array_size(json_object_get(msg, "states")), 1000);
 	json_decref(msg);
 	restart(NULL);
 	entries = json_array();
@@ -650,7 +698,7 @@ static void as_large_as_it_gets(void **state)
 	json_object_set_new(msg, "paused", json_true());
 	msg = ask(msg, "lane");
 	assert_int_equal(json_integer_value(json_array_get(
-				 json_array_get(json_object_get(msg, "entries"), 999), 0)),
+				 json_array_get(json_object_get(msg, "states"), 999), 0)),
 		1);
 	json_decref(msg);
 	json_array_append_new(entries, entry(1001, "", 0, 1000));
@@ -698,7 +746,7 @@ static void holds_room_for_the_next(void **state)
 	go_lane("n1:0", 2, json_pack("[o]", entry(3, "", 0, 20000)));
 	msg = agent_client_expect(&c, "lane-waits", 3);
 	assert_string_equal(text(msg, "reason"), "memory");
-	assert_string_equal(text(msg, "lane"), "n1:0");
+	assert_string_equal(text(msg, "name"), "n1:0");
 	assert_int_equal(json_integer_value(json_object_get(msg, "need_mib")), 20512);
 	json_decref(msg);
 	wait_reason("n1:0", "memory");
@@ -830,8 +878,8 @@ static void edited_while_it_waits(void **state)
 	go_lane("n1:0", 3, json_pack("[o]", entry(3, "", 0, 10000)));
 	wait_reason("n1:0", "memory");
 	msg = put_lane("n1:0", 4, json_pack("[o]", entry(3, "", 0, 1000)));
-	assert_list(msg, "entries", "3:waiting");
-	assert_null(json_object_get(msg, "waits"));
+	assert_list(msg, "states", "3:queued");
+	assert_string_equal(text(msg, "waits"), "");
 	json_decref(msg);
 	wait_ran(4);
 	put("go9", "");
@@ -853,7 +901,7 @@ static void stopped_while_it_waits(void **state)
 	restart(NULL);
 	msg = put_lane(
 		"n1:0", 1, json_pack("[o, o, o]", known(1), entry(2, "", 0, 1000), known(3)));
-	assert_list(msg, "entries", "1:started 3:waiting");
+	assert_list(msg, "states", "1:started 3:queued");
 	json_decref(msg);
 	put("go", "");
 	wait_ran(2);
@@ -870,7 +918,7 @@ static void a_name_that_is_taken(void **state)
 	json_decref(agent_client_expect(&c, "ended", 2));
 	msg = put_lane(
 		"n1:0", 1, json_pack("[o, o]", entry(2, "", 0, 1000), entry(3, "", 0, 1000)));
-	assert_list(msg, "entries", "2:conflict 3:waiting");
+	assert_list(msg, "states", "2:conflict 3:queued");
 	json_decref(msg);
 	wait_ran(2);
 	assert_ran("2 3 ");
@@ -1067,7 +1115,7 @@ static void full_disk(void **state)
 	assert_non_null(strstr(text(msg, "text"), "No space left on device"));
 	json_decref(msg);
 	msg = observe(NULL);
-	assert_list(lane_in(msg, "n1:0"), "entries", "1:started 2:waiting");
+	assert_queued(lane_in(msg, "n1:0"), "2");
 	json_decref(msg);
 	put("go", "");
 	wait_ran(2);
