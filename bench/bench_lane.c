@@ -167,10 +167,20 @@ static json_t *entry(const char *self, const char *stamps, const char *sim, int 
 
 static void run_lane(int fd, struct buf *in, const char *root_id, json_t *entries, int block)
 {
+	json_t *order = json_array(), *first = json_array_get(entries, 0);
 	size_t n = json_array_size(entries);
+	json_t *uuid = json_object_get(json_array_get(json_object_get(first, "cards"), 0), "uuid");
 
-	say(fd, json_pack("{s:s, s:i, s:s, s:s, s:i, s:o}", "op", "lane", "id", block, "root_id",
-			root_id, "lane", "n1:0", "generation", block, "entries", entries));
+	for (size_t i = 0; i < n; i++) {
+		json_t *o = json_array_get(entries, i);
+
+		json_array_append_new(
+			order, json_pack("[O, O, O]", json_object_get(o, "job"),
+				       json_object_get(o, "attempt"), json_object_get(o, "token")));
+	}
+	say(fd, json_pack("{s:s, s:i, s:s, s:s, s:i, s:[O], s:o, s:o}", "op", "lane", "id", block,
+			"root_id", root_id, "name", "n1:0", "generation", block, "cards", uuid,
+			"order", order, "entries", entries));
 	json_decref(hear(fd, in, "lane"));
 	for (size_t i = 0; i < n; i++)
 		json_decref(hear(fd, in, "ended"));

@@ -88,12 +88,12 @@ def submit_rounds(top, build, program, rounds=61):
 
 
 def reading_ms(top, program, n, rounds=15):
-    """Wall of `job ls -n 50` and of `queue status --no-tick --json`, as commands; n jobs, nine of ten over."""
+    """Whole CPU time of `job ls -n 50` and of `queue status --no-tick --json`, as commands; n jobs, nine of ten over."""
     home = Home(top, program)
     home.submit_many(n)
     home.ask("job", "cancel", f"1-{n * 9 // 10}", "--no-tick", "--json")
-    page = [home.spawn_us(program, "job", "ls", "--no-tick", "-n", "50") / 1000 for _ in range(rounds)]
-    status = [home.spawn_us(program, "queue", "status", "--no-tick", "--json") / 1000 for _ in range(rounds)]
+    page = [home.cpu_ms(program, "job", "ls", "--no-tick", "-n", "50") for _ in range(rounds)]
+    status = [home.cpu_ms(program, "queue", "status", "--no-tick", "--json") for _ in range(rounds)]
     home.done()
     return statistics.median(page), statistics.median(status)
 

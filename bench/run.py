@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import agent_cost
+import monitor_keys
 import queue_cost
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -292,8 +293,8 @@ def queue(top, build, program):
     told("queue: job submit --no-tick: times the bare program", *median_of([r[2] / r[3] for r in done], ""))
     for n in (10_000, 100_000):
         page, status = queue_cost.reading_ms(top, program, n)
-        at_most(f"queue: job ls -n 50, {n:,} jobs, wall of the command", page, 15, " ms")
-        at_most(f"queue: queue status --no-tick --json, {n:,} jobs, wall", status, 100, " ms")
+        at_most(f"queue: job ls -n 50, {n:,} jobs: CPU of the command", page, 15, " ms")
+        at_most(f"queue: queue status --no-tick --json, {n:,} jobs: CPU", status, 100, " ms")
     told("queue: a pass over 64 nodes, none waits: CPU besides ssh's", *median_of(queue_cost.pass_cpu_ms(top, build, program, 0), " ms"))
     each = queue_cost.pass_cpu_ms(top, build, program, 10_000)
     at_most("queue: a pass over 64 nodes, 10,000 wait: CPU besides ssh's", statistics.median(each), 50, " ms", spread(each))
@@ -326,6 +327,18 @@ def agent(top, build, program):
     rows.append(cost["pace"] >= agent_cost.PACE)
 
 
+def monitor(top, build, program):
+    """100 nodes of 8 cards at one sample a second, drawn to a real pty; and a key in the real program."""
+    said = subprocess.run([build / "bench" / "bench_monitor"], check=True, capture_output=True, text=True).stdout
+    figures = [float(x) for x in re.findall(r"([\d.]+) (?:%|MiB|ms|KB)", said)]
+    at_most("monitor, 100 nodes x 8 cards: CPU", figures[0], 5, " %", "reading the samples included, ssh left out")
+    at_most("monitor, 100 nodes x 8 cards: memory", figures[1], 60, " MiB")
+    at_most("monitor, 100 nodes x 8 cards: key to picture, longest", figures[3], 50, " ms")
+    told("monitor, 100 nodes x 8 cards: to the terminal", figures[4], " KB/s")
+    for name, _, longest in monitor_keys.figures(build):
+        at_most(f"monitor, {name}: key to screen, longest", longest, monitor_keys.LIMIT_MS, " ms")
+
+
 def hosts(top, build, program):
     """Needs root, for the lab's namespaces."""
     import once
@@ -333,7 +346,7 @@ def hosts(top, build, program):
 
 
 ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "store": store, "queue": queue, "hosts": hosts, "gpusched": python_gpusched,
-       "agent": agent}
+       "agent": agent, "monitor": monitor}
 
 
 def main():

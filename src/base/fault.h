@@ -4,6 +4,8 @@
  * strikes once among all processes that share it: who makes the file of the point's name there strikes, and the file
  * stays as the proof. Compiled in only with -Dfault_points=true (the tests' build); else nothing is left of it.
  *
+ * GPUSTOW_TEST_WALL_OFFSET names a file with the milliseconds by which the wall clock is set (base/clock.c), read at each look.
+ *
  * A point is named "<who>.<where>"; tests/fault/ finds them in the sources and has each one passed.
  *
  *   agent/claim.c        claim.before-stage-lock            the stage is open, but not yet ours alone
@@ -38,13 +40,16 @@
  *                        run.before-settle                  the batch is about to be written, with ends in it
  *                        run.after-settle                   ends durable, no ack sent
  *                        run.after-ack                      acks handed to the socket
- *   queue/controller.c   queue.after-lease                  the lease of a pass is durable, nobody was asked yet; e2e/test_queue_tick.py strikes all of these
+ *   queue/controller.c   queue.after-lease                  the lease of a pass is durable, nobody was asked yet; fault/test_queue_points.py strikes all of these
  *   queue/launch.c       queue.before-bind                  the plan is made, nothing written
  *                        queue.after-bind                   binds durable, no launch sent
  *                        queue.after-launch                 launches handed to the links
  *   queue/settle.c       queue.before-settle                ends are known, not on record
  *                        queue.after-settle                 on record, no ack sent
  *                        queue.after-ack                    acks handed to the links
+ *   queue/held.c         daemon.before-pass                 a pass of the daemon is about to begin; e2e/test_daemon.py strikes all of these
+ *                        daemon.before-news                 what nodes said between two passes is about to be settled
+ *   svc/daemon.c         daemon.after-pass                  a pass is on record, nobody was told of it
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes
  *   store/store.c        store.before-commit            [e] a transaction is whole but not durable; unit/test_store_crash.c strikes
  *                        store.after-commit                 it is durable, whoever asked doesn't know yet

@@ -154,7 +154,9 @@ static int look_again(struct queue *q, struct results *l, struct err *e)
 		l->v[i].did = j.state == JOB_STATE_CANCELLED;
 		l->v[i].is_wanted = !job_state_is_terminal(j.state);
 		l->v[i].is_pending = j.state == JOB_STATE_PENDING;
-		if (!l->v[i].did && !l->v[i].is_wanted)
+		if (l->v[i].is_wanted && !queue_is_away(q, j.bind.node, &l->v[i].why))
+			l->v[i].why = NULL;
+		else if (!l->v[i].did && !l->v[i].is_wanted)
 			l->v[i].why = xasprintf("it ended first: %s", job_state_name(j.state));
 	}
 	return 0;
@@ -212,8 +214,11 @@ static void put_result(struct queue *q, enum what what, const struct result *r, 
 
 	buf_printf(out, "job %" PRId64 ": ", r->id);
 	if (r->is_wanted && r->is_pending)
-		buf_puts(out,
-			"its cancel is a request until its node has let go of it; `job wait` says when it has");
+		buf_printf(out,
+			"its cancel is a request until its node has let go of it%s%s; `job wait` says when it has",
+			r->why ? ": " : "", r->why ? r->why : "");
+	else if (r->is_wanted && r->why)
+		buf_printf(out, "will be told to end when its node answers: %s", r->why);
 	else if (r->is_wanted)
 		buf_puts(out, "is told to end; `job wait` says when it has");
 	else if (r->did)

@@ -172,6 +172,9 @@ static int print_once(
 	if (!j->run_dir)
 		note(q, "job %" PRId64 " hasn't run%s", j->id,
 			job_state_is_terminal(j->state) ? "" : " yet; -f waits for it");
+	else if (!log.len)
+		note(q, "nothing on standard %s%s", o->is_stderr ? "error" : "output",
+			o->is_stderr ? "" : "; --stderr shows the other");
 	if (is_cut)
 		note(q, "only the last %" PRId64 " lines, and at most 4 MiB; -n N shows more",
 			o->number);

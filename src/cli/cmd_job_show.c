@@ -29,6 +29,7 @@ struct reason {
 	struct cluster c;
 	struct cluster_plan p;
 	ssize_t at; /* -1: none */
+	char *away; /* its node doesn't answer; NULL */
 };
 
 static int reason_make(struct queue *q, const struct job *j, struct reason *ret, struct err *e)
@@ -36,6 +37,8 @@ static int reason_make(struct queue *q, const struct job *j, struct reason *ret,
 	int r;
 
 	ret->at = -1;
+	if (!job_state_is_terminal(j->state) && !queue_is_away(q, j->bind.node, &ret->away))
+		ret->away = NULL;
 	if (j->state != JOB_STATE_PENDING)
 		return 0;
 	r = cluster_load(q->store, &q->config, clock_wall_ms(), true, &ret->c, e);
@@ -52,6 +55,7 @@ static void reason_done(struct reason *r)
 {
 	cluster_plan_done(&r->p);
 	cluster_done(&r->c);
+	free(r->away);
 }
 
 /* The sentence for any job: also for those that run or have ended. */
@@ -61,6 +65,10 @@ static void put_reason(const struct reason *r, const struct job *j, struct buf *
 		cluster_why(&r->c, &r->p, (size_t)r->at, out);
 	else if (j->state == JOB_STATE_PENDING)
 		cluster_why_bound(&r->c, j, out);
+	else if (j->state == JOB_STATE_RUNNING && r->away)
+		buf_printf(out,
+			"it ran when its node was last seen, and nothing was heard of it since: %s. What became of it is known once the node answers",
+			r->away);
 	else if (j->state == JOB_STATE_RUNNING)
 		buf_printf(out, "it runs on %s", j->bind.node ? j->bind.node : "its node");
 	else {
@@ -250,7 +258,8 @@ static void put_page(const struct job *j, const struct reason *why, int64_t now_
 	buf_puts(out, record_state(j));
 	if (j->has_exit_code)
 		buf_printf(out, ", exit code %" PRId64, j->exit_code);
-	if (j->cause)
+	/* A cancelled job's cause is that it was cancelled. */
+	if (j->cause && strcmp(job_cause_name(j->cause), job_state_name(j->state)) != 0)
 		buf_printf(out, ", %s", job_cause_name(j->cause));
 	if (j->cancel_ms && !job_state_is_terminal(j->state))
 		buf_puts(out, ", cancel requested");
@@ -264,7 +273,12 @@ static void put_page(const struct job *j, const struct reason *why, int64_t now_
 	put_used(out, j);
 	put_times(out, j, now_ms);
 	put_label(out, "attempt");
-	buf_printf(out, "%" PRId64 "/%" PRId64 "\n", job_attempt_count(j), j->max_retries + 1);
+	buf_printf(out, "%" PRId64, job_attempt_count(j));
+	if (j->n_oom)
+		buf_printf(out, ", %" PRId64 " of them after CUDA ran out of memory", j->n_oom);
+	if (j->max_retries)
+		buf_printf(out, "; --retries %" PRId64, j->max_retries);
+	buf_putc(out, '\n');
 	put_text(out, "submitter", j->submitter);
 	put_text(out, "key", j->key);
 	put_text(out, "directory", j->run_dir);

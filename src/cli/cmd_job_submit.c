@@ -296,14 +296,15 @@ static void put_why(
 	if (i >= 0) {
 		buf_puts(out, ": ");
 		cluster_why(c, p, (size_t)i, out);
+		if (p->decisions[i].what == PLAN_NEVER)
+			buf_puts(out, ". It's failed when the next passes come to the same");
 	}
 }
 
 static void put_state(struct queue *q, struct cluster *c, struct cluster_plan *p,
 	const struct job *j, bool was_there, struct buf *out)
 {
-	buf_printf(out, "job %" PRId64 " %s: ", j->id,
-		was_there ? "was there already (same key)" : "submitted");
+	buf_puts(out, was_there ? "was there already (same key): " : "submitted: ");
 	if (j->state == JOB_STATE_PENDING && j->is_bound) {
 		cluster_why_bound(c, j, out);
 	} else if (j->state == JOB_STATE_PENDING) {
@@ -319,6 +320,28 @@ static void put_state(struct queue *q, struct cluster *c, struct cluster_plan *p
 		}
 	}
 	buf_putc(out, '\n');
+}
+
+/* Of a sweep most wait for the same: that's said once. */
+static void put_each(struct queue *q, struct cluster *c, struct cluster_plan *p,
+	const struct submitted *s, const struct store_jobs *jobs, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf last = {0};
+
+	for (size_t i = 0; i < s->n; i++) {
+		CLEANUP(buf_done) struct buf said = {0};
+		const struct job *j = find_job(jobs, s->ids[i]);
+
+		if (!j)
+			continue;
+		put_state(q, c, p, j, s->was_there[i], &said);
+		if (last.len && !strcmp(buf_str(&last), buf_str(&said)))
+			buf_printf(out, "job %" PRId64 " submitted: likewise\n", j->id);
+		else
+			buf_printf(out, "job %" PRId64 " %s", j->id, buf_str(&said));
+		buf_clear(&last);
+		buf_put(&last, said.data, said.len);
+	}
 }
 
 static bool has_waiting(const struct store_jobs *l)
@@ -354,12 +377,7 @@ static int put_text(struct queue *q, const struct submitted *s, const struct sto
 			return r;
 		cluster_plan(&c, NULL, &p);
 	}
-	for (size_t i = 0; i < s->n; i++) {
-		const struct job *j = find_job(jobs, s->ids[i]);
-
-		if (j)
-			put_state(q, &c, &p, j, s->was_there[i], out);
-	}
+	put_each(q, &c, &p, s, jobs, out);
 	return 0;
 }
 
@@ -442,6 +460,16 @@ static int wait_for(struct queue *q, const struct submit_options *o, const struc
 	return 0;
 }
 
+static void put_end(const struct job *j, struct buf *out)
+{
+	buf_printf(out, "job %" PRId64 ": %s", j->id, record_state(j));
+	if (job_state_is_terminal(j->state) && j->last_error) {
+		buf_puts(out, ": ");
+		queue_put_line(out, j->last_error, 300);
+	}
+	buf_putc(out, '\n');
+}
+
 static int tell(
 	struct queue *q, const struct submit_options *o, const struct submitted *s, struct err *e)
 {
@@ -465,8 +493,9 @@ static int tell(
 		r = wait_for(q, o, s, &jobs, &code, e);
 		buf_clear(&out);
 		for (size_t i = 0; !r && !q->json && i < jobs.n && i < SHOWN_MAX; i++)
-			buf_printf(&out, "job %" PRId64 ": %s\n", jobs.v[i].id,
-				record_state(&jobs.v[i]));
+			put_end(&jobs.v[i], &out);
+		if (!r && !q->json && code >= 128)
+			buf_puts(&out, "stopped waiting; the jobs go on\n");
 		if (!r && !q->json)
 			r = command_print(&out, e);
 	}

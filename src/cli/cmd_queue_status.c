@@ -5,12 +5,15 @@
 #include "base/parse.h"
 #include "base/text.h"
 #include "cli/cmd_once.h"
+#include "cli/cmd_queue_tui.h"
+#include "cli/global.h"
 #include "cli/job_table.h"
 #include "cli/queue_alerts.h"
 #include "cli/queue_json.h"
 #include "cli/queue_keeper.h"
 #include "cli/queue_lanes.h"
 #include "cli/queue_nodes.h"
+#include "queue/daemon_client.h"
 #include "queue/record_json.h"
 #include "svc/backup.h"
 
@@ -24,6 +27,8 @@ enum {
 	ALERTS_TEXT = 10,
 	ACTIVE_TEXT = 100, /* rows of the table; JSON has them all */
 	COMMAND_TEXT = 400,
+	TROUBLE_CELLS = 120,
+	STUCK_INTERVALS = 4,
 	PAGE = 1000, /* rows that are read at once */
 };
 
@@ -41,6 +46,7 @@ struct status {
 	struct store_lease_row lease;
 	struct keeper_state keeper;
 	int64_t now_ms, last_tick_ms; /* 0: there was none */
+	json_t *daemon; /* its state; NULL: none runs */
 };
 
 static void status_done(struct status *s)
@@ -51,6 +57,7 @@ static void status_done(struct status *s)
 	store_jobs_done(&s->recent);
 	store_alerts_done(&s->alerts);
 	free(s->lease.owner);
+	json_decref(s->daemon);
 }
 
 static int read_last_tick(struct queue *q, int64_t *ret, struct err *e)
@@ -100,6 +107,8 @@ static int read_all(struct queue *q, struct status *s, struct err *e)
 		r = store_lease_read(q->store, &s->lease, e);
 	if (!r)
 		r = keeper_state(q->home, &s->keeper, e);
+	if (!store_is_elsewheres(q->store))
+		s->daemon = daemon_state(q->path, store_queue(q->store));
 	return r ? r : read_last_tick(q, &s->last_tick_ms, e);
 }
 
@@ -220,10 +229,11 @@ static int print_json(
 		queue_json_item(&out, record_job(&s->recent.v[i], s->now_ms));
 	queue_json_list_end(&out);
 	queue_json_members(
-		&out, json_pack("{s:o, s:I, s:I, s:o}", "alerts", alerts_json(&s->alerts),
+		&out, json_pack("{s:o, s:I, s:I, s:o, s:o}", "alerts", alerts_json(&s->alerts),
 			      "open_alerts", (json_int_t)counts->open_alerts, "pending_reaps",
 			      (json_int_t)counts->pending_reaps, "ignored_nodes",
-			      queue_nodes_ignored(&s->c)));
+			      queue_nodes_ignored(&s->c), "daemon",
+			      s->daemon ? json_incref(s->daemon) : json_null()));
 	return queue_json_end(&out, r);
 }
 
@@ -235,6 +245,35 @@ static void put_age(struct row *r, const char *before, int64_t ms)
 
 	text_put_duration(&b, ms > 0 ? ms : 0);
 	row_printf(r, ROW_DIM, "%s%s ago", before, buf_str(&b));
+}
+
+static void put_trouble(struct row *r, const json_t *daemon, const char *key, const char *what)
+{
+	const char *text = json_string_value(json_object_get(daemon, key));
+	CLEANUP(buf_done) struct buf line = {0};
+
+	if (!text)
+		return;
+	queue_put_line(&line, text, TROUBLE_CELLS);
+	row_printf(r, ROW_AMBER, ", %s: %s", what, buf_str(&line));
+}
+
+static void put_daemon(struct row *r, const json_t *daemon)
+{
+	int64_t age = json_integer_value(json_object_get(daemon, "last_pass_age_ms"));
+	int64_t interval = json_integer_value(json_object_get(daemon, "interval_ms"));
+
+	row_printf(r, ROW_TEAL, ", daemon %" PRId64 ", %" PRId64 " passes",
+		(int64_t)json_integer_value(json_object_get(daemon, "pid")),
+		(int64_t)json_integer_value(json_object_get(daemon, "passes")));
+	/* It answers, but what it's there for doesn't happen. */
+	if (age > STUCK_INTERVALS * interval)
+		row_printf(r, ROW_AMBER, ", the last one %" PRId64 " s ago", age / 1000);
+	put_trouble(r, daemon, "lock_owner", "it waits for the lease of");
+	put_trouble(r, daemon, "config_error", "configuration");
+	put_trouble(r, daemon, "last_error", "last error");
+	put_trouble(r, daemon, "notify_problems", "alerts");
+	put_trouble(r, daemon, "backup_error", "backup");
 }
 
 static void put_head(const struct queue *q, const struct status *s, const struct row_style *style,
@@ -251,7 +290,9 @@ static void put_head(const struct queue *q, const struct status *s, const struct
 		row_text(&r, ROW_AMBER, ", no tick yet");
 	if (last_backup_ms)
 		put_age(&r, ", last backup ", s->now_ms - last_backup_ms);
-	if (s->lease.is_held)
+	if (s->daemon)
+		put_daemon(&r, s->daemon);
+	else if (s->lease.is_held)
 		row_printf(
 			&r, ROW_TEAL, ", a tick runs: %s", s->lease.owner ? s->lease.owner : "?");
 	if (s->keeper.running)
@@ -363,6 +404,18 @@ static int status_exec(const struct program *p, void *opts, int argc, char **arg
 	return q.json ? print_json(&q, &s, &view, e) : print_text(&q, &s, &view, e);
 }
 
+/* Alone on a terminal it's the screen; where its output goes elsewhere, or something particular is asked for, the text. */
+static int bare_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
+{
+	const struct status_options *o = opts;
+	bool is_plain = o->q.json || p->global->json || o->q.tick || o->q.no_tick || o->procs ||
+			o->with_ignored;
+
+	if (!is_plain && cmd_queue_tui_has_terminal())
+		return cmd_queue_tui_open(p, &o->q, e);
+	return status_exec(p, opts, argc, argv, e);
+}
+
 #define AT(member) .offset = offsetof(struct status_options, member)
 static const struct option_spec options[] = {
 	{.name = "procs",
@@ -399,12 +452,14 @@ const struct command cmd_queue = {
 	.name = "queue",
 	.args = "",
 	.summary = "the cluster queue: jobs on the cards of many machines",
-	.about = "Without a further word it's `queue status`. `q` is short for it.",
+	.about =
+		"Without a further word, on a terminal, it's the screen (`queue tui`); where the output goes\n"
+		"elsewhere, or with an option of it, `queue status`. `q` is short for it.",
 	.examples = "$ gpustow queue",
 	.options = options,
 	.options_size = sizeof(struct status_options),
 	.needs_locale = true,
 	.abbreviations = true,
 	.wants_json = queue_wants_json,
-	.exec = status_exec,
+	.exec = bare_exec,
 };

@@ -29,16 +29,16 @@ extern const struct command cmd_ls, cmd_add, cmd_import, cmd_info;
 extern const struct command cmd_clean, cmd_clean_server, cmd_clean_log, cmd_clean_all;
 extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, cmd_man,
 	cmd_complete, cmd_fleet, cmd_node_file;
-extern const struct command cmd_queue, cmd_queue_status, cmd_queue_nodes, cmd_queue_cards,
-	cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick, cmd_queue_drain,
-	cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card, cmd_queue_import,
-	cmd_queue_lanes, cmd_queue_lane;
+extern const struct command cmd_queue, cmd_queue_tui, cmd_queue_status, cmd_queue_nodes,
+	cmd_queue_cards, cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick,
+	cmd_queue_drain, cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card,
+	cmd_queue_import, cmd_queue_lanes, cmd_queue_lane;
 extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
 	cmd_job_requeue, cmd_job_edit, cmd_job_priority, cmd_job_note, cmd_job_result,
 	cmd_job_purge;
-extern const struct command cmd_queue_notify_test, cmd_queue_keeper;
+extern const struct command cmd_queue_notify_test, cmd_queue_keeper, cmd_queue_daemon;
 
 /* In the order of the overview. */
 const struct command *const commands[] = {
@@ -48,6 +48,7 @@ const struct command *const commands[] = {
 	&cmd_run_cancel,
 	&cmd_run_retry,
 	&cmd_queue,
+	&cmd_queue_tui,
 	&cmd_queue_status,
 	&cmd_queue_nodes,
 	&cmd_queue_cards,
@@ -65,6 +66,7 @@ const struct command *const commands[] = {
 	&cmd_queue_import,
 	&cmd_queue_notify_test,
 	&cmd_queue_keeper,
+	&cmd_queue_daemon,
 	&cmd_queue_backup,
 	&cmd_queue_restore,
 	&cmd_queue_check,
@@ -322,6 +324,22 @@ static int finish_queue(const struct program *p, bool wants_json, int r, struct 
 	return EXIT_FAILED;
 }
 
+static bool has_separator(int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++)
+		if (!strcmp(argv[i], "--"))
+			return true;
+	return false;
+}
+
+/* Most often it's the command's own option: train.py --lr 1. */
+static void separator_hint(int code, struct err *e)
+{
+	CLEANUP_FREE char *text = xstrdup(e->text);
+
+	err_set(e, code, "%s. The command and its own options go behind --", text);
+}
+
 static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
 {
 	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
@@ -331,6 +349,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	if (c->defaults)
 		c->defaults(opts);
 	r = option_parse(c->options, c->abbreviations, argc, argv, opts, &first, &e);
+	if (r < 0 && strstr(c->args ? c->args : "", "COMMAND") && !has_separator(argc, argv))
+		separator_hint(r, &e);
 	if (r == OPTION_HELP) {
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {

@@ -21,8 +21,8 @@ struct program {
 	const char *env_prefix; /* "GPUSTOW_", "NVIDB_", "" */
 	const struct global_options
 		*global; /* what stood before the command (global.h); never NULL in exec */
-	const struct forward_file
-		*files; /* what came along with a command from another machine (svc/forward.h); NULL */
+	const struct forward_file *
+		files; /* what came along with a command from another machine (svc/forward.h); NULL */
 	size_t n_files;
 };
 

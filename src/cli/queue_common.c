@@ -35,6 +35,14 @@ const char *queue_env(const struct program *p, const char *name)
 	return v && *v ? v : NULL;
 }
 
+int queue_load_config(const struct queue *q, struct queue_config *ret, struct err *e)
+{
+	const struct program *p = q->program;
+
+	return queue_config_load(
+		q->home, queue_env(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"), ret, e);
+}
+
 void queue_say_warnings(const struct program *p, const struct buf *warnings)
 {
 	CLEANUP(buf_done) struct buf clean = {0};
@@ -71,8 +79,7 @@ int queue_find_quietly(
 	*q = (struct queue){.program = p, .o = o, .json = o->json || p->global->json};
 	r = hosts_home(p, q->home, e);
 	if (!r)
-		r = queue_config_load(q->home, queue_env(p, "QUEUE_CONFIG"), !strcmp(p->name, "nvidb"),
-			&q->config, e);
+		r = queue_load_config(q, &q->config, e);
 	if (r < 0)
 		return r;
 	if (q->config.remote.host && !o->local && !queue_env(p, "QUEUE_NO_REMOTE"))
@@ -186,6 +193,30 @@ json_t *queue_tick_after(struct queue *q)
 		return json_pack("{s:b, s:s, s:s}", "ran", 0, "skipped", "error", "error", e.text);
 	}
 	return tick_summary_json(&t);
+}
+
+bool queue_is_away(struct queue *q, const char *node, char **ret)
+{
+	CLEANUP(store_nodes_done) struct store_nodes rows = {0};
+	CLEANUP(buf_done) struct buf b = {0};
+	struct err e;
+
+	if (!node || store_nodes(q->store, &rows, &e) < 0)
+		return false;
+	for (size_t i = 0; i < rows.n; i++) {
+		const struct store_node *n = &rows.v[i];
+
+		if (strcmp(n->name, node) != 0 || !n->state || !strcmp(n->state, "up"))
+			continue;
+		buf_printf(&b, "%s is %s", n->name, n->state);
+		if (n->last_error && *n->last_error) {
+			buf_puts(&b, ": ");
+			queue_put_line(&b, n->last_error, 200);
+		}
+		*ret = buf_take(&b);
+		return true;
+	}
+	return false;
 }
 
 int queue_print_json(json_t *o, struct err *e)

@@ -83,6 +83,9 @@ int queue_find(
 int queue_find_quietly(
 	struct queue *q, const struct program *p, const struct queue_options *o, struct err *e);
 
+/* The configuration as it's now, for whoever has found the queue before. */
+int queue_load_config(const struct queue *q, struct queue_config *ret, struct err *e);
+
 /* The pass before a reading command: as --tick and --no-tick say, else one that the rate limit may skip. Errors are warnings. */
 void queue_refresh(struct queue *q);
 /*
@@ -92,6 +95,12 @@ void queue_refresh(struct queue *q);
 json_t *queue_tick_after(struct queue *q);
 
 /* Takes `o`, prints it as one document. */
+/*
+ * Whether that node didn't answer in the last pass, and how people are told: "fish is suspect: it didn't answer in time".
+ * An error counts as one that answers: it's only for a sentence. free(*ret).
+ */
+bool queue_is_away(struct queue *q, const char *node, char **ret);
+
 int queue_print_json(json_t *o, struct err *e);
 /* A job's number from a word: -EINVAL with a sentence. */
 int queue_parse_id(const char *word, int64_t *ret, struct err *e);

@@ -1,9 +1,13 @@
-/* Waiting for jobs: see queue_wait.h. It reads the store and makes passes; it decides nothing. */
+/*
+ * Waiting for jobs: see queue_wait.h. With a daemon it waits for that one's word; else it reads the store and makes passes. It
+ * decides nothing.
+ */
 #include "cli/queue_wait.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "queue/daemon_client.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -122,14 +126,39 @@ static int64_t min64(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
+/* The daemon that tells when something has happened; t->fd -1: there's none. */
+static void find_daemon(struct queue *q, struct daemon_talk *t)
+{
+	if (store_is_elsewheres(q->store) ||
+		daemon_talk_open(t, q->path, store_queue(q->store)) < 0)
+		return;
+	if (daemon_talk_say(t, json_pack("{s:s}", "op", "watch")) < 0)
+		daemon_talk_done(t);
+}
+
+/* All that it has said so far is one thing: look again. */
+static void hear_daemon(struct daemon_talk *t)
+{
+	json_t *msg = NULL;
+	int r;
+
+	while ((r = daemon_talk_hear(t, 0, &msg)) > 0)
+		json_decref(msg);
+	if (r < 0)
+		daemon_talk_done(t);
+}
+
 static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
-	struct queue_waited *ret, struct err *e)
+	struct daemon_talk *t, struct queue_waited *ret, struct err *e)
 {
 	int64_t begun = clock_boot_ms(), pass_at = begun;
 
+	find_daemon(q, t);
 	for (;;) {
-		struct pollfd pfd = {.fd = signal_fd, .events = POLLIN};
-		int64_t left = w->timeout_ms ? begun + w->timeout_ms - clock_boot_ms() : LOOK_MS;
+		struct pollfd pfd[2] = {
+			{.fd = signal_fd, .events = POLLIN}, {.fd = t->fd, .events = POLLIN}};
+		int64_t look_ms = t->fd >= 0 ? PASS_MS : LOOK_MS;
+		int64_t left = w->timeout_ms ? begun + w->timeout_ms - clock_boot_ms() : look_ms;
 		bool is_over = false;
 		int r = look(q, w, ret, &is_over, e);
 
@@ -139,12 +168,18 @@ static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 			ret->timed_out = true;
 			return 0;
 		}
-		if (clock_boot_ms() >= pass_at) {
-			queue_refresh(q);
+		if (t->fd < 0 && clock_boot_ms() >= pass_at) {
+			find_daemon(q, t);
+			if (t->fd < 0)
+				queue_refresh(q);
 			pass_at = clock_boot_ms() + PASS_MS;
 			continue;
 		}
-		if (poll(&pfd, 1, (int)min64(left, LOOK_MS)) > 0) {
+		if (poll(pfd, 2, (int)min64(left, look_ms)) <= 0)
+			continue;
+		if (pfd[1].revents)
+			hear_daemon(t);
+		if (pfd[0].revents) {
 			struct signalfd_siginfo si;
 
 			if (read(signal_fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
@@ -157,6 +192,7 @@ static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 
 int queue_wait(struct queue *q, const struct queue_wait *w, struct queue_waited *ret, struct err *e)
 {
+	CLEANUP(daemon_talk_done) struct daemon_talk t = {.fd = -1};
 	CLEANUP_CLOSE int fd = -1;
 	sigset_t set, before;
 	int r;
@@ -168,7 +204,8 @@ int queue_wait(struct queue *q, const struct queue_wait *w, struct queue_waited 
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &before);
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	r = fd < 0 ? err_sys(e, -errno, "cannot watch for signals") : wait_loop(q, w, fd, ret, e);
+	r = fd < 0 ? err_sys(e, -errno, "cannot watch for signals")
+		   : wait_loop(q, w, fd, &t, ret, e);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return r;
 }

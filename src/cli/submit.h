@@ -43,7 +43,8 @@ int submit_body(const struct program *p, const struct submit_options *o, int arg
  */
 int submit_read(const struct program *p, const char *what, const char *path, size_t max,
 	struct buf *ret, struct err *e);
-char *submit_expand_home(const char *path); /* "~" and "~/x" as the submitting shell would have it; to free */
+char *submit_expand_home(
+	const char *path); /* "~" and "~/x" as the submitting shell would have it; to free */
 /* What --export says, as an object of names and values of this environment; added to *env. */
 int submit_export(const char *what, json_t *env, struct err *e);
 /* --export ALL|NONE|A,B and --env K=V into one object; with a sentence for a bad name. */

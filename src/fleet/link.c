@@ -29,6 +29,7 @@ struct link {
 	char *who;
 	char queue[ID_LEN];
 	uint64_t incarnation, epoch, number;
+	uint64_t above[2]; /* link_stale_fence */
 	enum link_state state;
 	enum link_failure failure;
 	unsigned n_failures; /* since it was last up */
@@ -163,11 +164,24 @@ static bool read_hello(const json_t *msg, struct link_hello *ret)
 	       !wire_int(msg, "pid", 0, INT32_MAX, &ret->pid, &e);
 }
 
+/* Who commands there. Numbers of a stranger: what isn't one counts as none. */
+static void read_above(struct link *l, const json_t *msg)
+{
+	const json_t *fence = json_object_get(msg, "fence");
+
+	for (size_t i = 0; i < 2; i++) {
+		json_int_t v = json_integer_value(json_array_get(fence, i));
+
+		l->above[i] = v > 0 ? (uint64_t)v : 0;
+	}
+}
+
 static void greeted(struct link *l, const char *op, const json_t *msg)
 {
 	struct link_hello hello;
 
 	if (!strcmp(op, "stale")) {
+		read_above(l, msg);
 		go_down(l, LINK_STALE);
 	} else if (strcmp(op, "hello") != 0 || !read_hello(msg, &hello)) {
 		go_down(l, "the agent did not say hello as agreed");
@@ -320,6 +334,7 @@ struct link *link_new(struct event_base *base, struct transport *t, const struct
 		memcpy(l->queue, who->queue, strnlen(who->queue, ID_LEN - 1));
 	l->incarnation = who->incarnation;
 	l->epoch = who->epoch;
+	l->number = who->number;
 	l->fd = -1;
 	l->rtt_ms = -1;
 	l->streams = streams_new(l);
@@ -400,4 +415,9 @@ void link_free(struct link *l)
 	buf_done(&l->out);
 	free(l->who);
 	free(l);
+}
+
+void link_stale_fence(const struct link *l, uint64_t ret[2])
+{
+	memcpy(ret, l->above, sizeof(l->above));
 }

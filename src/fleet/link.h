@@ -34,6 +34,7 @@ struct link_who {
 	const char *who; /* for the agent's log */
 	const char *queue; /* NULL: only watches */
 	uint64_t incarnation, epoch;
+	uint64_t number; /* of links of this epoch that there were before: its own numbers begin behind it */
 };
 
 /*
@@ -89,6 +90,8 @@ void link_send(struct link *l, json_t *msg);
 /* A piece of a stream (stream.h), at most WIRE_BULK_MAX bytes. Dropped when the link is down. */
 void link_send_bulk(struct link *l, uint64_t stream, const void *bytes, size_t n);
 bool link_is_up(const struct link *l);
+/* After LINK_STALE: incarnation and epoch of the one that commands there; 0 unknown. */
+void link_stale_fence(const struct link *l, uint64_t ret[2]);
 /* Of the last hello or ping; -1 before the first. */
 int64_t link_rtt_ms(const struct link *l);
 /* Tries again now, also where it wouldn't by itself (LINK_FAIL_AUTH and its like); nothing unless it's down. */

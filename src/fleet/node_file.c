@@ -180,7 +180,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		f->down.text[0] && !link_is_up(f->link)
 			? err_set(f->e, -ETIMEDOUT, "%s", f->down.text)
 			: err_set(f->e, -ETIMEDOUT,
-				  "the node said nothing of the file for %lld s; its agent may be of an older build",
+				  "the node said nothing of the file for %lld s: the connection to it hangs, or its agent is of an older build",
 				  (long long)(f->timeout_ms / 1000)));
 }
 

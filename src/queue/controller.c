@@ -1,6 +1,6 @@
 /*
- * A pass, from its lease to its summary. The phases are in one function, so that their order can be read; each is a file
- * of its own (pass.h).
+ * Whoever wants a pass: his own under the lease, driven to its end on a loop of its own, or the one that somebody else makes for
+ * him. The pass itself is pass.c; the daemon's, which goes on for ever, held.c.
  */
 #include "queue/pass.h"
 
@@ -10,7 +10,7 @@
 #include "base/fault.h"
 #include "base/hash.h"
 #include "base/parse.h"
-#include "queue/launch.h"
+#include "queue/daemon_client.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -18,56 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEAT_MS 20
-#define LAST_TICK "last_tick_at" /* wall clock ms */
-#define NUDGE "nudged_at" /* somebody waits for a pass; wall clock ms */
+#define TURN_MAX_MS 1000
 #define LOCK_LOOK_MS 50
-#define ALERTS_MAX 100 /* in a summary */
+#define OUTRUN_MAX 3 /* two copies of a record may go on side by side */
 
-/* ---- the lease and the loop ---- */
-
-static int64_t lease_ttl(const struct queue_settings *s)
-{
-	int64_t ttl = 60000;
-
-	if (s->lock_ttl_ms > ttl)
-		ttl = s->lock_ttl_ms;
-	if (2 * s->probe_timeout_ms + 30000 > ttl)
-		ttl = 2 * s->probe_timeout_ms + 30000;
-	if (2 * s->launch_timeout_ms + 60000 > ttl)
-		ttl = 2 * s->launch_timeout_ms + 60000;
-	return ttl;
-}
-
-int pass_keep(struct pass *p, struct err *e)
-{
-	int64_t now_ms = clock_boot_ms();
-	int r;
-
-	/* A signal that came while nobody looked counts as well. */
-	event_base_loop(p->base, EVLOOP_NONBLOCK);
-	if (p->signal_no)
-		return err_set(e, -EINTR, "the pass was stopped by signal %d", p->signal_no);
-	if (now_ms - p->renewed_ms < p->ttl_ms / 3)
-		return 0;
-	r = store_lease_renew(p->store, &p->lease, p->ttl_ms, e);
-	if (!r)
-		p->renewed_ms = now_ms;
-	return r;
-}
-
-int pass_begin(struct pass *p, struct err *e)
-{
-	int64_t now_ms = clock_boot_ms();
-	int r = 0;
-
-	/* What has arrived is written down even when a signal ends the pass. */
-	if (now_ms - p->renewed_ms >= p->ttl_ms / 3) {
-		r = store_lease_renew(p->store, &p->lease, p->ttl_ms, e);
-		p->renewed_ms = now_ms;
-	}
-	return r < 0 ? r : store_begin(p->store, &p->lease, e);
-}
+/* ---- a pass of its own ---- */
 
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
@@ -82,22 +37,14 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
 	p->signal_no = (int)signo;
 }
 
-void pass_turn(struct pass *p)
-{
-	event_base_loop(p->base, EVLOOP_ONCE);
-}
-
 static int make_loop(struct pass *p, struct err *e)
 {
-	struct timeval beat = {.tv_usec = BEAT_MS * 1000};
-
 	p->base = event_base_new();
 	if (!p->base)
 		return err_set(e, -EIO, "the event loop can't be made");
-	p->beat = event_new(p->base, -1, EV_PERSIST, on_beat, p);
+	p->beat = evtimer_new(p->base, on_beat, p);
 	p->on_int = evsignal_new(p->base, SIGINT, on_signal, p);
 	p->on_term = evsignal_new(p->base, SIGTERM, on_signal, p);
-	event_add(p->beat, &beat);
 	event_add(p->on_int, NULL);
 	event_add(p->on_term, NULL);
 	return 0;
@@ -114,185 +61,62 @@ static void free_loop(struct pass *p)
 		event_base_free(p->base);
 }
 
-/* ---- the phases ---- */
-
-static int load(struct pass *p, struct err *e)
+/* The loop, until something has happened or the pass wants to look. */
+static void turn(struct pass *p)
 {
-	struct store_question q = {.bound = true, .command_max = 1};
-	int r = store_nodes(p->store, &p->rows, e);
+	int64_t ms = p->look_ms - clock_boot_ms();
+	struct timeval t;
 
-	if (!r)
-		r = store_jobs(p->store, &q, &p->live, e);
-	if (!r)
-		r = store_reaps(p->store, NULL, &p->reaps, e);
-	return r;
+	ms = ms < 1 ? 1 : ms > TURN_MAX_MS ? TURN_MAX_MS : ms;
+	t = (struct timeval){.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+	event_add(p->beat, &t);
+	event_base_loop(p->base, EVLOOP_ONCE);
 }
 
-static int run_phases(struct pass *p, struct err *e)
+static int drive(struct pass *p, struct err *e)
 {
-	int r = load(p, e);
+	int r = pass_open(p, e);
 
-	if (!r)
-		r = links_open(p, e);
-	if (r < 0)
-		return r;
-	links_wait(p);
-	/* Who was interrupted concludes nothing from silence. */
-	r = pass_keep(p, e);
-	if (r < 0)
-		return r;
-	nodes_identify(p);
-	nodes_take_samples(p);
-	exchange_read(p);
-	nodes_give_up(p);
-	r = settle(p, true, e);
-	if (!r)
-		r = needs_apply(p, e);
-	if (!r)
-		r = pass_keep(p, e);
-	if (r < 0)
-		return r;
-	exchange_stops(p);
-	r = launch_all(p, e);
-	if (!r)
-		r = pass_keep(p, e);
-	if (!r)
-		r = retention_apply(p, e);
-	links_flush(p);
-	return r;
-}
-
-/* ---- the summary ---- */
-
-static int64_t newest_alert(struct pass *p)
-{
-	CLEANUP(store_alerts_done) struct store_alerts l = {0};
-	struct err e;
-
-	if (store_alerts(p->store, STORE_ALERTS_ALL, 1, &l, &e) < 0 || !l.n)
-		return 0;
-	return l.v[0].id;
-}
-
-static void say_alerts(struct pass *p, int64_t since)
-{
-	CLEANUP(store_alerts_done) struct store_alerts l = {0};
-	struct err e;
-
-	if (store_alerts(p->store, STORE_ALERTS_ALL, ALERTS_MAX, &l, &e) < 0)
-		return;
-	for (size_t i = 0; i < l.n; i++) {
-		const struct store_alert *a = &l.v[i];
-
-		if (a->id > since)
-			json_array_append_new(p->sum->alerts,
-				json_pack("{s:I, s:s, s:s?, s:o}", "id", (json_int_t)a->id, "kind",
-					alert_kind_name(a->kind), "title", a->title, "job_id",
-					a->job ? json_integer((json_int_t)a->job) : json_null()));
-	}
-}
-
-static void count_nodes(struct pass *p)
-{
-	for (size_t i = 0; i < p->n_nodes; i++) {
-		const struct pass_node *n = &p->nodes[i];
-
-		if (n->row && n->row->is_ignored)
-			p->sum->nodes_ignored++;
-		else if (n->contact == CONTACT_ANSWERED && !n->refused)
-			p->sum->nodes_up++;
-		else
-			p->sum->nodes_down++;
-		if (n->contact == CONTACT_FAILED && !n->refused)
-			pass_say_error(p, n->name, 0, "%s", n->why);
-	}
-}
-
-static void make_lists(struct tick_summary *t)
-{
-	json_t **lists[] = {
-		&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
-
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-		*lists[i] = json_array();
-}
-
-/* ---- begin and end ---- */
-
-static void pass_done(struct pass *p)
-{
-	for (size_t i = 0; i < p->n_flights; i++) {
-		struct flight *f = &p->flights[i];
-
-		staging_free(f->staging);
-		json_decref(f->launch);
-		free(f->body);
-		free(f->dir);
-	}
-	free(p->flights);
-	links_close(p);
-	for (size_t i = 0; i < p->n_notes; i++) {
-		json_decref(p->notes[i].msg);
-		free(p->notes[i].text);
-	}
-	free(p->notes);
-	store_nodes_done(&p->rows);
-	store_jobs_done(&p->live);
-	store_attempts_done(&p->reaps);
-	free_loop(p);
-}
-
-/* It came to its end: when, and which one it was. */
-static int tell_end(struct pass *p, int64_t number, struct err *e)
-{
-	CLEANUP_FREE char *text = xasprintf("%" PRId64, clock_wall_ms());
-	int r = pass_begin(p, e);
-
-	if (r < 0)
-		return r;
-	r = store_meta_set(p->store, LAST_TICK, text, e);
-	if (r >= 0)
-		r = store_pass_done(p->store, &p->lease, number, e);
-	if (r < 0) {
-		store_abort(p->store);
-		return r;
-	}
-	return store_commit(p->store, e);
+	while (!r && !(r = pass_step(p, e)))
+		turn(p);
+	return r < 0 ? r : 0;
 }
 
 /* Under the lease, which is given back whatever comes; unless it was lost, and then not another word is said to anybody. */
 static int run_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	const struct store_lease *lease, struct tick_summary *sum, struct err *e)
 {
+	struct link_pool pool;
 	struct pass p = {.store = s,
 		.config = c,
 		.options = o,
 		.sum = sum,
 		.lease = *lease,
+		.pool = &pool,
+		.is_asked_for = true,
 		.ttl_ms = lease_ttl(&c->settings),
-		.renewed_ms = clock_boot_ms(),
-		.begun_ms = clock_boot_ms(),
-		.now_ms = clock_wall_ms()};
-	int64_t number = 0, alerts;
+		.renewed_ms = clock_boot_ms()};
+	int64_t alerts;
 	int r;
 
 	fault_point("queue.after-lease");
-	make_lists(sum);
-	alerts = newest_alert(&p);
+	pass_make_lists(sum);
+	alerts = pass_newest_alert(&p);
 	r = make_loop(&p, e);
+	pool_init(&pool, p.base, o->home, store_queue(s), lease);
 	if (!r)
-		r = store_pass_begin(s, lease, &number, e);
+		r = drive(&p, e);
 	if (!r)
-		r = run_phases(&p, e);
-	if (!r)
-		r = tell_end(&p, number, e);
+		r = pass_tell_end(&p, e);
 	if (!r) {
 		sum->ran = true;
-		count_nodes(&p);
-		say_alerts(&p, alerts);
+		pass_count_nodes(&p);
+		pass_say_alerts(&p, alerts);
 	}
-	pass_done(&p);
-	if (r != -ESTALE) {
+	pass_close(&p);
+	pool_clear(&pool);
+	free_loop(&p);
+	if (r != -ESTALE && r != -EAGAIN) {
 		struct err ignored;
 
 		store_lease_release(s, lease, &ignored);
@@ -302,7 +126,7 @@ static int run_pass(struct store *s, const struct queue_config *c, const struct 
 
 /* ---- who wants a pass ---- */
 
-static char *make_owner(void)
+char *controller_owner(void)
 {
 	char host[128] = "", random[9];
 
@@ -317,7 +141,7 @@ static bool is_too_soon(struct store *s, const struct queue_settings *set)
 	int64_t last, now = clock_wall_ms();
 	struct err e;
 
-	if (store_meta_get(s, LAST_TICK, &text, &e) < 0 || parse_int64(text, &last) < 0)
+	if (store_meta_get(s, PASS_LAST_TICK, &text, &e) < 0 || parse_int64(text, &last) < 0)
 		return false;
 	return now >= last && now < last + set->tick_min_interval_ms;
 }
@@ -330,7 +154,7 @@ static void nudge(struct store *s)
 
 	if (store_begin(s, NULL, &e) < 0)
 		return;
-	if (store_meta_set(s, NUDGE, text, &e) < 0)
+	if (store_meta_set(s, PASS_NUDGE, text, &e) < 0)
 		store_abort(s);
 	else
 		store_commit(s, &e);
@@ -378,7 +202,7 @@ static int wait_for_lease(struct store *s, const char *owner, int64_t ttl_ms, in
 static int take_lease(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	struct store_lease *lease, struct wait *w, char **ret_holder, struct err *e)
 {
-	CLEANUP_FREE char *made = o->owner ? NULL : make_owner();
+	CLEANUP_FREE char *made = o->owner ? NULL : controller_owner();
 	const char *owner = o->owner ? o->owner : made;
 	int64_t ttl = lease_ttl(&c->settings), done;
 	int r = store_passes(s, &w->begun_before, &done, e);
@@ -397,7 +221,7 @@ static int fill_from_record(struct store *s, struct tick_summary *ret, struct er
 	CLEANUP(store_nodes_done) struct store_nodes rows = {0};
 	int r = store_nodes(s, &rows, e);
 
-	make_lists(ret);
+	pass_make_lists(ret);
 	ret->ran = true;
 	for (size_t i = 0; !r && i < rows.n; i++) {
 		const struct store_node *n = &rows.v[i];
@@ -409,12 +233,65 @@ static int fill_from_record(struct store *s, struct tick_summary *ret, struct er
 	return r;
 }
 
-int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+/*
+ * A daemon makes the pass, and the summary is its. 1: it did. 0: there's none that answers, or it went away meanwhile: then
+ * somebody else has to make it.
+ */
+static int hand_over(struct store *s, const struct tick_options *o, struct tick_summary *ret)
+{
+	CLEANUP(daemon_talk_done) struct daemon_talk t = {.fd = -1};
+	int64_t until = clock_boot_ms() + o->wait_ms;
+	int r;
+
+	if (daemon_talk_open(&t, store_path(s), store_queue(s)) < 0 ||
+		daemon_talk_say(&t, json_pack("{s:s}", "op", "tick")) < 0)
+		return 0;
+	do {
+		int64_t left = until - clock_boot_ms();
+		json_t *msg = NULL, *sum;
+
+		r = daemon_talk_hear(&t, left > 0 ? left : 0, &msg);
+		sum = json_object_get(msg, "tick");
+		if (r > 0 && sum)
+			tick_summary_parse(sum, ret);
+		json_decref(msg);
+		if (r > 0 && sum)
+			return 1;
+	} while (r > 0);
+	if (r < 0)
+		return 0;
+	*ret = tick_summary_new();
+	ret->skipped = "locked";
+	ret->lock_owner = xasprintf("the daemon, process %" PRId64, t.pid);
+	return 1;
+}
+
+/* One pass under a lease of its own, or somebody else's. */
+static int one_pass(struct store *s, const struct queue_config *c, const struct tick_options *o,
 	struct tick_summary *ret, struct err *e)
 {
 	struct store_lease lease;
 	struct wait w = {0};
 	char *holder = NULL;
+	int r;
+
+	*ret = (struct tick_summary){0};
+	r = take_lease(s, c, o, &lease, &w, &holder, e);
+	if (r == -EBUSY) {
+		ret->skipped = "locked";
+		ret->lock_owner = holder;
+		return 0;
+	}
+	free(holder);
+	if (r < 0)
+		return r;
+	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+}
+
+int tick(struct store *s, const struct queue_config *c, const struct tick_options *o,
+	struct tick_summary *ret, struct err *e)
+{
+	struct err told = {0};
 	int r;
 
 	*ret = (struct tick_summary){0};
@@ -426,14 +303,17 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 		ret->skipped = "rate_limited";
 		return 0;
 	}
-	r = take_lease(s, c, o, &lease, &w, &holder, e);
-	if (r == -EBUSY) {
-		ret->skipped = "locked";
-		ret->lock_owner = holder;
+	if (hand_over(s, o, ret))
 		return 0;
+	r = one_pass(s, c, o, ret, e);
+	/* Its record went back in time: once more, as the next incarnation. */
+	for (int again = 0; r == -EAGAIN && again < OUTRUN_MAX; again++) {
+		told = *e;
+		tick_summary_done(ret);
+		*ret = (struct tick_summary){0};
+		r = one_pass(s, c, o, ret, e);
 	}
-	free(holder);
-	if (r < 0)
-		return r;
-	return w.is_done ? fill_from_record(s, ret, e) : run_pass(s, c, o, &lease, ret, e);
+	if (!r && ret->errors && told.text[0])
+		json_array_append_new(ret->errors, json_pack("{s:s}", "error", told.text));
+	return r;
 }

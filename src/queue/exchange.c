@@ -14,13 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OBSERVE_ID 1
-#define SAMPLE_ID 2
 #define HEARTBEAT_MS 60000 /* what hasn't changed is written no more often */
 #define MEM_STEP_MIB 64 /* a change of less waits for the heartbeat */
 #define STOP_NEWS_MS 5000 /* a cancel so young is waited for */
 #define WORDS_MAX 500 /* bytes of a node's own words */
 #define DIR_MAX 4096
+#define FLIGHTS_MAX 20000
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -36,6 +35,17 @@ struct note *note_add(
 		.attempt = attempt,
 		.seen = {.heartbeat_ms = -1, .gpu_mem_mib = -1, .peak_mib = -1}};
 	return n;
+}
+
+void notes_drop(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_notes; i++) {
+		json_decref(p->notes[i].msg);
+		free(p->notes[i].text);
+	}
+	free(p->notes);
+	p->notes = NULL;
+	p->n_notes = p->cap_notes = p->n_taken = 0;
 }
 
 struct flight *flight_of(struct pass *p, int64_t job, int64_t attempt)
@@ -91,9 +101,7 @@ void exchange_begin(struct pass_node *n)
 		if (is_of_node(n, &p->reaps.v[i].bind))
 			want(list, p->reaps.v[i].job, p->reaps.v[i].attempt);
 	want_next_attempts(n, list);
-	link_send(n->link,
-		json_pack("{s:s, s:i, s:o}", "op", "observe", "id", OBSERVE_ID, "want", list));
-	link_send(n->link, json_pack("{s:s, s:i}", "op", "sample", "id", SAMPLE_ID));
+	pool_ask(n->held, list);
 }
 
 /* ---- answers ---- */
@@ -113,57 +121,10 @@ static bool name_in(const json_t *msg, int64_t *ret_job, int64_t *ret_attempt)
 	       !wire_int(msg, "attempt", 1, UINT32_MAX, ret_attempt, &e);
 }
 
-static void look_whether_all_is_here(struct pass_node *n)
-{
-	if (n->contact != CONTACT_UP || !n->is_observed || !n->has_sample)
-		return;
-	n->contact = CONTACT_ANSWERED;
-	n->pass->answered_ms = clock_boot_ms();
-}
-
 #define CLAIM_KEY_LEN 48
 static void claim_key(int64_t job, int64_t attempt, char ret[CLAIM_KEY_LEN])
 {
 	snprintf(ret, CLAIM_KEY_LEN, "%" PRId64 ".%" PRId64, job, attempt);
-}
-
-static void on_observed(struct pass_node *n, const json_t *msg)
-{
-	json_t *claim;
-	size_t i;
-
-	if (json_integer_value(json_object_get(msg, "id")) != OBSERVE_ID)
-		return;
-	json_array_foreach(json_object_get(msg, "claims"), i, claim)
-	{
-		char key[CLAIM_KEY_LEN];
-		int64_t job, attempt;
-
-		if (!name_in(claim, &job, &attempt))
-			continue;
-		claim_key(job, attempt, key);
-		json_object_set(n->claims, key, claim);
-	}
-	lanes_observed(n, json_object_get(msg, "lanes"));
-	/* Absence means something only once all of the answer is here. */
-	n->is_observed = !json_is_true(json_object_get(msg, "more"));
-	look_whether_all_is_here(n);
-}
-
-static void on_sample(struct pass_node *n, const json_t *msg)
-{
-	struct sample s = {0};
-	struct err e = {0};
-
-	if (n->has_sample)
-		return;
-	if (sample_decode(msg, &s, &e) < 0) {
-		pass_say_error(n->pass, n->name, 0, "its sample can't be read: %s", e.text);
-		return;
-	}
-	n->sample = s;
-	n->has_sample = true;
-	look_whether_all_is_here(n);
 }
 
 static struct flight *over(struct pass *p, int64_t job, int64_t attempt)
@@ -181,10 +142,16 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 	struct flight *f = flight_of(n->pass, job, attempt);
 	const char *dir = text_in(msg, "dir", NULL);
 
-	if (!f)
-		return;
 	if (dir && strlen(dir) > DIR_MAX)
 		dir = NULL;
+	/* Of a lane that an earlier pass handed out: kept until its start is on record. */
+	if (!f && dir && n->pass->is_held && n->pass->n_flights < FLIGHTS_MAX) {
+		f = flight_add(n->pass, job, attempt, n->index, "");
+		f->state = FLIGHT_OVER;
+		f->is_lane = true;
+	}
+	if (!f)
+		return;
 	if (f->state == FLIGHT_SENT)
 		f->state = FLIGHT_CLAIMED;
 	if (dir) {
@@ -197,6 +164,7 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 static void on_started(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
 	over(n->pass, job, attempt);
+	n->held->is_used_up = true;
 	note_add(n->pass, NOTE_STARTED, n->index, job, attempt)->msg =
 		json_incref((json_t *)(uintptr_t)msg);
 }
@@ -204,6 +172,7 @@ static void on_started(struct pass_node *n, const json_t *msg, int64_t job, int6
 static void on_ended(struct pass_node *n, const json_t *msg, int64_t job, int64_t attempt)
 {
 	over(n->pass, job, attempt);
+	n->held->is_used_up = true;
 	if (n->pass->n_stops)
 		n->pass->n_stops--;
 	note_add(n->pass, NOTE_ENDED, n->index, job, attempt)->msg =
@@ -218,6 +187,7 @@ static void on_refused(struct pass_node *n, const json_t *msg, int64_t job, int6
 	if (!over(n->pass, job, attempt))
 		return;
 	n->has_refused = true;
+	n->held->refused_ms = clock_boot_ms();
 	buf_printf(&b, "%s refused it: ", n->name);
 	text_put_clean(&b, why, strnlen(why, WORDS_MAX));
 	note_add(n->pass, NOTE_REFUSED, n->index, job, attempt)->text = buf_take(&b);
@@ -236,11 +206,12 @@ static void on_not_taken(struct pass_node *n, const json_t *msg, int64_t job, in
 	if (!over(n->pass, job, attempt))
 		return;
 	n->has_refused = true;
+	n->held->refused_ms = clock_boot_ms();
 	note_add(n->pass, NOTE_NEVER, n->index, job, attempt)->text =
 		xasprintf("%s didn't take it (%s)", n->name, text_in(msg, "op", "?"));
 }
 
-void exchange_message(void *arg, const char *op, const json_t *msg)
+void exchange_message(struct pass_node *n, const char *op, const json_t *msg)
 {
 	static const struct {
 		const char *op;
@@ -248,23 +219,20 @@ void exchange_message(void *arg, const char *op, const json_t *msg)
 	} of_attempts[] = {{"claimed", on_claimed}, {"started", on_started}, {"ended", on_ended},
 		{"refused", on_refused}, {"conflict", on_conflict}, {"other-root", on_not_taken},
 		{"stale", on_not_taken}};
-	struct pass_node *n = arg;
 	int64_t job, attempt;
 
-	if (!strcmp(op, "observed")) {
-		on_observed(n, msg);
-	} else if (!strcmp(op, "sample")) {
-		on_sample(n, msg);
-	} else if (lanes_message(n, op, msg)) {
-		return;
-	} else if (!strcmp(op, "error")) {
+	bool is_lanes = lanes_message(n, op, msg);
+
+	if (!is_lanes && !strcmp(op, "error")) {
 		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
-	} else if (name_in(msg, &job, &attempt)) {
+	} else if (!is_lanes && name_in(msg, &job, &attempt)) {
 		for (size_t i = 0; i < sizeof(of_attempts) / sizeof(*of_attempts); i++)
 			if (!strcmp(of_attempts[i].op, op))
 				of_attempts[i].take(n, msg, job, attempt);
 	}
+	if (n->pass->is_held)
+		held_news(n->pass);
 }
 
 /* ---- the table of protocol.md 5 ---- */
@@ -307,6 +275,8 @@ static void judge_absence(struct pass_node *n, const struct job *j)
 			  : is_same_root   ? "the node's record of it is gone"
 					   : "the node's state directory is another one";
 
+	if (flight_is_open(n->pass, j->id, j->attempt, n->held->asked_ms))
+		return;
 	if (is_same_root && j->state == JOB_STATE_PENDING)
 		note_add(n->pass, NOTE_NEVER, n->index, j->id, j->attempt)->text =
 			xasprintf("%s never had it", n->name);

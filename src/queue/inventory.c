@@ -425,3 +425,67 @@ void inv_card_label(const struct inv_card *c, char ret[GPU_LABEL_LEN])
 {
 	gpu_label(c->index, c->gi + 1, c->ci + 1, ret);
 }
+
+/* ---- comparing ---- */
+
+#define FREE_STEP_MIB 64
+
+static bool same_words(const char *a, const char *b)
+{
+	return !strcmp(a ? a : "", b ? b : "");
+}
+
+static bool same_procs(const struct inv_card *a, const struct inv_card *b)
+{
+	if (a->n_procs != b->n_procs || a->n_procs_kept != b->n_procs_kept)
+		return false;
+	for (size_t i = 0; i < a->n_procs_kept; i++)
+		if (a->procs[i].pid != b->procs[i].pid ||
+			a->procs[i].mem_mib != b->procs[i].mem_mib ||
+			a->procs[i].job != b->procs[i].job)
+			return false;
+	return true;
+}
+
+static bool same_card(const struct inv_card *a, const struct inv_card *b)
+{
+	return !strcmp(a->uuid, b->uuid) && !strcmp(a->parent, b->parent) && a->index == b->index &&
+	       a->gi == b->gi && a->ci == b->ci && same_words(a->name, b->name) &&
+	       same_words(a->profile, b->profile) && a->is_present == b->is_present &&
+	       a->is_mig_parent == b->is_mig_parent && a->needs_reset == b->needs_reset &&
+	       a->is_blind == b->is_blind && a->state == b->state && a->total_mib == b->total_mib &&
+	       a->used_mib == b->used_mib && a->external_mib == b->external_mib &&
+	       a->external_procs == b->external_procs &&
+	       a->external_computing == b->external_computing &&
+	       a->promised_mib == b->promised_mib && a->numa == b->numa &&
+	       a->nvlink_peers == b->nvlink_peers && a->xid == b->xid && a->xid_ms == b->xid_ms &&
+	       same_procs(a, b);
+}
+
+static bool same_charge(const struct inv_charge *a, const struct inv_charge *b)
+{
+	return a->name.job == b->name.job && a->name.attempt == b->name.attempt &&
+	       !strcmp(a->name.queue, b->name.queue) && a->card == b->card &&
+	       a->declared_mib == b->declared_mib && a->budget_mib == b->budget_mib &&
+	       a->held_mib == b->held_mib && a->peak_mib == b->peak_mib &&
+	       a->is_sampled == b->is_sampled && a->has_ended == b->has_ended;
+}
+
+bool inventory_same_for_plan(const struct inventory *a, const struct inventory *b)
+{
+	int64_t step = a->mem_available_mib - b->mem_available_mib;
+
+	if (a->n_cards != b->n_cards || a->n_charges != b->n_charges ||
+		!same_words(a->source, b->source) || !same_words(a->error, b->error) ||
+		a->cores != b->cores || a->mem_total_mib != b->mem_total_mib ||
+		(a->mem_available_mib < 0) != (b->mem_available_mib < 0) || step >= FREE_STEP_MIB ||
+		step <= -FREE_STEP_MIB || !same_words(a->host_name, b->host_name))
+		return false;
+	for (size_t i = 0; i < a->n_cards; i++)
+		if (!same_card(&a->cards[i], &b->cards[i]))
+			return false;
+	for (size_t i = 0; i < a->n_charges; i++)
+		if (!same_charge(&a->charges[i], &b->charges[i]))
+			return false;
+	return true;
+}

@@ -74,6 +74,11 @@ void inventory_take(const struct sample *s, const struct inventory *known, const
 char *inventory_encode(const struct inventory *v); /* to free */
 int inventory_decode(const char *json, struct inventory *ret, struct err *e); /* NULL: empty */
 void inventory_done(struct inventory *v);
+/*
+ * Is what a plan is made from the same? Figures that only people look at (utilization, temperature, when it was), and a change
+ * of less than 64 MiB in what the node has free, make no difference.
+ */
+bool inventory_same_for_plan(const struct inventory *a, const struct inventory *b);
 /* "0", "0:1": what people call it. */
 void inv_card_label(const struct inv_card *c, char ret[GPU_LABEL_LEN]);
 /* Position by UUID, or by what people type ("0", "0:1" for instance 1 of card 0, a UUID or its unique start of 8 characters or more); -1. */

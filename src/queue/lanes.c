@@ -158,12 +158,12 @@ static struct pass_node *node_of(
 	struct pass_node *n = l->node >= 0 ? pass_node_named(p, l->row->node) : NULL;
 
 	(void)c;
-	return n && node_answers(n) ? n : NULL;
+	return n && node_answers(n) && !n->is_lane_silent ? n : NULL;
 }
 
 static int make_docs(struct lane_docs *d, struct err *e)
 {
-	struct cluster *c = d->cluster;
+	struct cluster *c = &d->cluster;
 	struct store_lane_needs *sent = NULL;
 	struct handout h = {.c = c, .plan = &d->plan, .is_claimed = is_claimed};
 	int r = store_lane_needs(d->pass->store, &sent, &h.n_sent, e);
@@ -203,6 +203,8 @@ static void docs_done(struct lane_docs *d)
 	}
 	free(d->v);
 	cluster_plan_done(&d->plan);
+	cluster_done(&d->cluster);
+	free(d);
 }
 
 /* ---- binding ---- */
@@ -224,9 +226,9 @@ static int bind_entry(
 	struct lane_docs *d, struct lane_doc *doc, const struct lane_want *w, struct err *e)
 {
 	struct pass *p = d->pass;
-	const struct cluster_node *node = &d->cluster->nodes[doc->lane->node];
+	const struct cluster_node *node = &d->cluster.nodes[doc->lane->node];
 	enum vram_source from = VRAM_NONE;
-	int64_t mib = cluster_need_mib(d->cluster, &d->plan, (size_t)w->pending, &from);
+	int64_t mib = cluster_need_mib(&d->cluster, &d->plan, (size_t)w->pending, &from);
 	CLEANUP_FREE char *needs = w->needs ? json_dumps(w->needs, JSON_COMPACT) : NULL;
 	CLEANUP(job_done) struct job j = {0};
 	struct lane_item *x;
@@ -447,62 +449,93 @@ static bool has_more(const struct lane_docs *d)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < d->cluster->in_lanes.n; i++)
-		n += !d->cluster->in_lanes.v[i].is_bound;
+	for (size_t i = 0; i < d->cluster.in_lanes.n; i++)
+		n += !d->cluster.in_lanes.v[i].is_bound;
 	return d->n_bound && n > d->n_bound;
 }
 
-/* *ret_again: some were let go of, or there was more than one document takes. */
-static int hand_out(struct lane_docs *d, bool *ret_again, struct err *e)
+/* The round's end. Another one, when some were let go of, or there was more than one document takes. */
+static int take_round(struct pass *p, struct err *e)
 {
+	struct lane_docs *d = p->lane_docs;
 	size_t n_gone = 0;
+	int r;
+
+	if (d->has_sent)
+		fault_point("queue.before-lane-ack");
+	r = record_all(d, &n_gone, e);
+	if (r < 0)
+		return r;
+	remember(d);
+	p->is_lane_again = n_gone > 0 || d->has_stale || is_any_cut(d) || has_more(d);
+	lanes_drop(p);
+	p->stage = PASS_LANES;
+	return 0;
+}
+
+static int hand_out(struct pass *p, struct err *e)
+{
+	struct lane_docs *d = p->lane_docs;
 	int r = make_docs(d, e);
 
-	if (r >= 0 && is_any_changed(d)) {
-		fault_point("queue.before-lane-bind");
-		r = bind_all(d, e);
-		fault_point("queue.after-lane-bind");
-		/* As with launches: whoever has the lease now decides about these binds. */
-		if (r >= 0)
-			r = pass_keep(d->pass, e);
-		if (r >= 0)
-			r = lane_docs_send(d, e);
-		fault_point("queue.before-lane-ack");
-	}
-	if (r >= 0)
-		r = record_all(d, &n_gone, e);
-	if (r >= 0)
-		remember(d);
-	*ret_again = n_gone > 0 || d->has_stale || is_any_cut(d) || has_more(d);
-	return r;
-}
-
-static int one_round(struct pass *p, bool *ret_again, struct err *e)
-{
-	CLEANUP(cluster_done) struct cluster c = {0};
-	struct lane_docs d = {.pass = p, .cluster = &c};
-	bool was_made = false;
-	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
-
-	if (r >= 0)
-		r = make_rows(p, &c, &was_made, e);
-	*ret_again = was_made;
-	if (r < 0 || was_made || !c.n_lanes)
+	if (r < 0)
 		return r;
-	cluster_plan(&c, NULL, &d.plan);
-	p->lane_docs = &d;
-	r = hand_out(&d, ret_again, e);
+	if (!is_any_changed(d))
+		return take_round(p, e);
+	fault_point("queue.before-lane-bind");
+	r = bind_all(d, e);
+	fault_point("queue.after-lane-bind");
+	/* As with launches: whoever has the lease now decides about these binds. */
+	if (r >= 0)
+		r = pass_keep(p, e);
+	if (r < 0)
+		return r;
+	lane_docs_begin(d);
+	p->stage = PASS_LANE_ANSWERS;
+	return 0;
+}
+
+void lanes_drop(struct pass *p)
+{
+	if (p->lane_docs)
+		docs_done(p->lane_docs);
 	p->lane_docs = NULL;
-	docs_done(&d);
+}
+
+static int one_round(struct pass *p, struct err *e)
+{
+	struct lane_docs *d = p->lane_docs = xcalloc(1, sizeof(*d));
+	int r;
+
+	d->pass = p;
+	p->is_lane_again = false;
+	r = cluster_load(p->store, p->config, p->now_ms, true, &d->cluster, e);
+	if (r >= 0)
+		r = make_rows(p, &d->cluster, &p->is_lane_again, e);
+	if (r < 0 || p->is_lane_again || !d->cluster.n_lanes) {
+		lanes_drop(p);
+		return r < 0 ? r : 0;
+	}
+	cluster_plan(&d->cluster, NULL, &d->plan);
+	r = hand_out(p, e);
+	if (r < 0)
+		lanes_drop(p);
 	return r;
 }
 
-int lanes_apply(struct pass *p, struct err *e)
+int lanes_round(struct pass *p, struct err *e)
 {
-	bool again = true;
-	int r = 0;
+	if (p->is_lane_again && !p->signal_no && p->lane_round++ < ROUNDS_MAX)
+		return one_round(p, e);
+	p->stage = PASS_PLANS;
+	return settle(p, false, e);
+}
 
-	for (int i = 0; r >= 0 && again && !p->signal_no && i < ROUNDS_MAX; i++)
-		r = one_round(p, &again, e);
-	return r < 0 ? r : settle(p, false, e);
+int lanes_answers(struct pass *p, struct err *e)
+{
+	int r = lane_docs_turn(p->lane_docs, e);
+
+	if (r)
+		return r;
+	return take_round(p, e);
 }

@@ -14,7 +14,7 @@
 #include "queue/cluster.h"
 #include "queue/pass.h"
 
-enum lane_doc_state { DOC_NONE, DOC_SENT, DOC_LACKS, DOC_ANSWERED, DOC_FAILED };
+enum lane_doc_state { DOC_NONE, DOC_READY, DOC_SENT, DOC_LACKS, DOC_ANSWERED, DOC_FAILED };
 
 struct lane_item {
 	int64_t job, attempt;
@@ -37,20 +37,24 @@ struct lane_doc {
 	int n_sent;
 };
 
-/* Of one round, in struct pass while it's on its way. */
+/* Of one round: on the heap, owned by p->lane_docs while it's on its way. */
 struct lane_docs {
 	struct pass *pass;
-	struct cluster *cluster;
+	struct cluster cluster;
 	struct cluster_plan plan;
 	struct lane_doc *v;
 	size_t n;
 	size_t n_bound; /* in this round */
 	bool has_stale; /* some were changed meanwhile: another round */
-	int64_t news_ms; /* BOOTTIME of the last word of a node */
+	int64_t first_id; /* of its questions: one for each of v */
+	bool has_sent, is_concluded; /* who hasn't answered isn't waited for any more */
+	int64_t until_ms; /* BOOTTIME */
 };
 
-/* lanes_send.c: all that have a generation, until each has its answer, or its node is silent for too long. */
-int lane_docs_send(struct lane_docs *d, struct err *e);
+/* lanes_send.c: all that have a generation are to be sent. */
+void lane_docs_begin(struct lane_docs *d);
+/* Goes on as far as it can: bodies, documents, what nodes lack. 1: some are waited for. 0: each has its answer, or is late. */
+int lane_docs_turn(struct lane_docs *d, struct err *e);
 /* What the node has of that lane; NULL. {"name", "generation", "paused", "concurrency", "queued", "waits", "why"} */
 const json_t *lane_of_node(const struct pass_node *n, const char *name);
 /* For store_lane.runner_state: what a node's answer says, for people; to free. */

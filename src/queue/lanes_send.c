@@ -13,28 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_BASE 1000 /* of the questions about lanes */
+#define ID_BASE ((int64_t)1 << 40) /* of the questions about lanes: streams and `observe` have lower ones */
 #define MESSAGE_MAX (700 * 1024) /* bytes of JSON, below the wire's limit */
 #define SENDS_MAX 3 /* of one document: whatever it lacks, it has then */
 #define START_MS \
 	1500 /* a first entry that may start does so within that time, or the next pass tells */
+#define HELD_MS 1000 /* so long a daemon waits for the answers of a round */
 #define WORDS_MAX 500
 
 /* ---- what nodes have ---- */
 
-void lanes_observed(struct pass_node *n, const json_t *lanes)
+void lanes_observed(struct pool_link *held, const json_t *lanes)
 {
 	const json_t *l;
 	size_t i;
 
-	if (!n->lanes)
-		n->lanes = json_object();
 	json_array_foreach(lanes, i, l)
 	{
 		const char *name = json_string_value(json_object_get(l, "name"));
 
 		if (name)
-			json_object_set(n->lanes, name, (json_t *)(uintptr_t)l);
+			json_object_set(held->lanes, name, (json_t *)(uintptr_t)l);
 	}
 }
 
@@ -82,7 +81,7 @@ char *lane_state_text(const json_t *lane)
 
 static json_t *cards_json(const struct lane_docs *d, const struct lane_doc *doc)
 {
-	const struct inventory *inv = &d->cluster->nodes[doc->lane->node].inv;
+	const struct inventory *inv = &d->cluster.nodes[doc->lane->node].inv;
 	json_t *a = json_array();
 
 	for (size_t i = 0; i < inv->n_cards && i < GPU_MAX; i++)
@@ -94,7 +93,7 @@ static json_t *cards_json(const struct lane_docs *d, const struct lane_doc *doc)
 static json_t *head(const struct lane_docs *d, const struct lane_doc *doc, int64_t part)
 {
 	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:o, s:I, s:b, s:I}", "op", "lane", "id",
-		(json_int_t)(ID_BASE + (doc - d->v)), "root_id", doc->node->hello.root_id, "name",
+		(json_int_t)(d->first_id + (doc - d->v)), "root_id", doc->node->hello.root_id, "name",
 		doc->lane->row->name, "generation", (json_int_t)doc->generation, "cards",
 		cards_json(d, doc), "concurrency", (json_int_t)doc->lane->row->concurrency,
 		"paused", doc->is_paused, "part", (json_int_t)part);
@@ -134,6 +133,21 @@ static bool has_refused(const struct lane_doc *doc)
 	return false;
 }
 
+/* What was sent ahead is named by what was sent just now: its flights are over. */
+static void name_bodies(const struct lane_doc *doc)
+{
+	struct pass *p = doc->node->pass;
+
+	for (size_t i = 0; i < doc->n; i++) {
+		struct flight *f = doc->items[i].whole ? flight_of(p, doc->items[i].job,
+								 doc->items[i].attempt)
+						       : NULL;
+
+		if (f && f->is_lane)
+			f->state = FLIGHT_OVER;
+	}
+}
+
 static void send_doc(struct lane_docs *d, struct lane_doc *doc)
 {
 	json_t *msg, *entries;
@@ -167,7 +181,10 @@ static void send_doc(struct lane_docs *d, struct lane_doc *doc)
 	send_part(doc, msg, entries, false);
 	doc->state = DOC_SENT;
 	doc->n_sent++;
-	d->news_ms = clock_boot_ms();
+	name_bodies(doc);
+	doc->node->held->is_used_up = true;
+	if (!d->pass->is_held)
+		d->until_ms = clock_boot_ms() + d->pass->config->settings.launch_timeout_ms;
 }
 
 /* ---- answers ---- */
@@ -177,9 +194,9 @@ static struct lane_doc *doc_of(const struct pass_node *n, const json_t *msg)
 	struct lane_docs *d = n->pass->lane_docs;
 	json_int_t id = json_integer_value(json_object_get(msg, "id"));
 
-	if (!d || id < ID_BASE || (size_t)(id - ID_BASE) >= d->n)
+	if (!d || !d->first_id || id < d->first_id || (size_t)(id - d->first_id) >= d->n)
 		return NULL;
-	return d->v[id - ID_BASE].node == n ? &d->v[id - ID_BASE] : NULL;
+	return d->v[id - d->first_id].node == n ? &d->v[id - d->first_id] : NULL;
 }
 
 static void fail(struct lane_doc *doc, const char *what, const char *text)
@@ -196,9 +213,12 @@ bool lanes_message(struct pass_node *n, const char *op, const json_t *msg)
 
 	if (!strcmp(op, "lane-waits"))
 		return true;
+	/* An answer that comes after its round: what the node has is seen by the next pass. */
 	if (!doc)
-		return !strcmp(op, "lane") || !strcmp(op, "lane-lacks");
-	n->pass->lane_docs->news_ms = clock_boot_ms();
+		return !strcmp(op, "lane") || !strcmp(op, "lane-lacks") ||
+		       json_integer_value(json_object_get(msg, "id")) >= ID_BASE;
+	if (doc->state != DOC_SENT)
+		return true;
 	if (!strcmp(op, "lane") || !strcmp(op, "lane-lacks")) {
 		json_decref(doc->answer);
 		doc->answer = json_incref((json_t *)(uintptr_t)msg);
@@ -237,7 +257,7 @@ static int make_whole(struct lane_docs *d, struct lane_doc *doc, struct lane_ite
 		if (sent[i].job == x->job && sent[i].attempt == x->attempt)
 			needs = json_loads(sent[i].needs, 0, NULL);
 	json_decref(x->whole);
-	x->whole = launch_entry(p, &j, &d->cluster->nodes[doc->lane->node].inv, needs, doc->node);
+	x->whole = launch_entry(p, &j, &d->cluster.nodes[doc->lane->node].inv, needs, doc->node);
 	json_decref(needs);
 	store_lane_needs_done(sent, n);
 	return 0;
@@ -263,14 +283,13 @@ static int send_lacks(struct lane_docs *d, struct lane_doc *doc, struct err *e)
 	}
 	if (r < 0)
 		return r;
-	launch_stage_bodies(d->pass);
-	send_doc(d, doc);
+	doc->state = DOC_READY;
 	return 0;
 }
 
 static bool is_waited_for(const struct lane_doc *doc)
 {
-	return doc->state == DOC_SENT && node_answers(doc->node);
+	return (doc->state == DOC_SENT || doc->state == DOC_READY) && node_answers(doc->node);
 }
 
 static size_t waited_for(const struct lane_docs *d)
@@ -317,28 +336,94 @@ static bool is_any_about_to_start(const struct lane_docs *d)
 	return false;
 }
 
-int lane_docs_send(struct lane_docs *d, struct err *e)
+void lane_docs_begin(struct lane_docs *d)
 {
 	struct pass *p = d->pass;
-	int64_t last = clock_boot_ms() + p->config->settings.launch_timeout_ms, until;
-	int r = 0;
+	int64_t wait = p->config->settings.launch_timeout_ms;
 
-	launch_stage_bodies(p);
+	if (p->is_held && wait > HELD_MS)
+		wait = HELD_MS;
+	d->until_ms = clock_boot_ms() + wait;
+	d->has_sent = true;
+	d->first_id = ID_BASE + p->lane_ids;
+	p->lane_ids += (int64_t)d->n;
 	for (size_t i = 0; i < d->n; i++)
 		if (d->v[i].generation)
-			send_doc(d, &d->v[i]);
-	while (r >= 0 && !p->signal_no && waited_for(d) && clock_boot_ms() < last) {
-		pass_turn(p);
-		for (size_t i = 0; r >= 0 && i < d->n; i++)
-			if (d->v[i].state == DOC_LACKS)
-				r = send_lacks(d, &d->v[i], e);
+			d->v[i].state = DOC_READY;
+}
+
+static bool has_body_under_way(const struct lane_doc *doc)
+{
+	struct pass *p = doc->node->pass;
+
+	for (size_t i = 0; i < doc->n; i++) {
+		const struct flight *f = doc->items[i].whole ? flight_of(p, doc->items[i].job,
+								       doc->items[i].attempt)
+							     : NULL;
+
+		if (f && f->staging)
+			return true;
 	}
-	for (size_t i = 0; i < d->n; i++)
-		if (d->v[i].state == DOC_SENT)
-			fail(&d->v[i], "",
+	return false;
+}
+
+static int send_ready(struct lane_docs *d, struct err *e)
+{
+	bool are_bodies_under_way;
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < d->n; i++)
+		if (d->v[i].state == DOC_LACKS)
+			r = send_lacks(d, &d->v[i], e);
+	if (r < 0)
+		return r;
+	are_bodies_under_way = launch_staging(d->pass);
+	for (size_t i = 0; i < d->n; i++) {
+		struct lane_doc *doc = &d->v[i];
+
+		if (doc->state == DOC_READY && node_answers(doc->node) &&
+			!(are_bodies_under_way && has_body_under_way(doc)))
+			send_doc(d, doc);
+	}
+	return 0;
+}
+
+static bool is_waiting(struct lane_docs *d, bool any)
+{
+	pass_look_at(d->pass, d->until_ms);
+	return any && !d->pass->signal_no && clock_boot_ms() < d->until_ms;
+}
+
+/* Who is late: of one whose bodies are on their way still, the next pass goes on. */
+static void conclude(struct lane_docs *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct lane_doc *doc = &d->v[i];
+
+		if (doc->state == DOC_SENT)
+			fail(doc, "",
 				"its node didn't acknowledge it yet: what it has from before goes on, and the next pass asks");
-	until = clock_boot_ms() + START_MS;
-	while (r >= 0 && !p->signal_no && is_any_about_to_start(d) && clock_boot_ms() < until)
-		pass_turn(p);
-	return r;
+		else if (doc->state == DOC_READY)
+			doc->state = DOC_FAILED;
+		else
+			continue;
+		doc->node->is_lane_silent = true;
+	}
+	d->is_concluded = true;
+	d->until_ms = clock_boot_ms() + START_MS;
+}
+
+int lane_docs_turn(struct lane_docs *d, struct err *e)
+{
+	if (!d->is_concluded) {
+		int r = send_ready(d, e);
+
+		if (r < 0)
+			return r;
+		if (is_waiting(d, waited_for(d) > 0))
+			return 1;
+		conclude(d);
+	}
+	/* A daemon hears of starts whenever they are. */
+	return !d->pass->is_held && is_waiting(d, is_any_about_to_start(d));
 }

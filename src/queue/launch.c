@@ -19,14 +19,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS_MAX 3
-#define STARTED_WAIT_MS 1500 /* since the last word about a launch */
-#define STARTED_EACH_MS \
-	20 /* and so much for each that is in the air: a node may take them all before it answers */
 #define MESSAGE_MAX (900 * 1024) /* of JSON, below the wire's limit */
 #define BINDS_MAX 2000 /* of one round */
 
 /* ---- which nodes ---- */
+
+/* To a daemon's next passes, which may be many in a second, it's as if it had refused in them. */
+static bool has_just_refused(const struct pass_node *n)
+{
+	int64_t at = n->held->refused_ms;
+
+	return n->pass->is_held && at && clock_boot_ms() - at < LAUNCH_REFUSED_MS;
+}
 
 static bool *fresh_nodes(const struct pass *p, const struct cluster *c)
 {
@@ -36,7 +40,8 @@ static bool *fresh_nodes(const struct pass *p, const struct cluster *c)
 		const struct pass_node *n =
 			c->nodes[i].config ? pass_node_named(p, c->nodes[i].config->name) : NULL;
 
-		fresh[i] = n && node_answers(n) && !n->has_refused && !n->sample.snap.error[0];
+		fresh[i] = n && node_answers(n) && !n->has_refused && !has_just_refused(n) &&
+			   !n->sample.snap.error[0];
 	}
 	return fresh;
 }
@@ -75,14 +80,15 @@ int launch_note_need(
 	return store_set_vram(p->store, j->id, mib, from, e);
 }
 
-static struct flight *add_flight(
-	struct pass *p, const struct job *j, size_t node, const char *token)
+struct flight *flight_add(
+	struct pass *p, int64_t job, int64_t attempt, size_t node, const char *token)
 {
 	struct flight *f;
 
 	GROW(p->flights, p->n_flights, p->cap_flights);
 	f = &p->flights[p->n_flights++];
-	*f = (struct flight){.job = j->id, .attempt = j->attempt, .node = node};
+	*f = (struct flight){
+		.job = job, .attempt = attempt, .node = node, .held = p->nodes[node].held};
 	snprintf(f->token, sizeof(f->token), "%s", token);
 	return f;
 }
@@ -112,7 +118,7 @@ static int bind_one(
 	if (r >= 0) {
 		job_bind_done(&j.bind);
 		j.bind = bind;
-		f = add_flight(p, &j, n->index, bind.token);
+		f = flight_add(p, j.id, j.attempt, n->index, bind.token);
 		launch_make(p, &j, &node->inv, f);
 	} else {
 		job_bind_done(&bind);
@@ -124,15 +130,27 @@ static int bind_one(
 json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv,
 	json_t *needs, const struct pass_node *n)
 {
-	/* Its directory is told when it starts (`claimed`), and a flight is where that's kept. */
-	struct flight *f = add_flight(p, j, n->index, j->bind.token);
+	struct flight *before = flight_of(p, j->id, j->attempt), *f;
+	/* Its body is there, or on its way there, from an earlier round or pass. */
+	bool is_ahead = before && before->is_lane && before->state == FLIGHT_BOUND &&
+			before->held == n->held && !strcmp(before->token, j->bind.token);
 	json_t *entry;
 
-	launch_make(p, j, inv, f);
-	entry = f->launch;
-	f->launch = NULL;
-	if (!f->body)
-		f->state = FLIGHT_OVER;
+	if (is_ahead) {
+		struct flight again = {.job = j->id, .attempt = j->attempt};
+
+		launch_make(p, j, inv, &again);
+		entry = again.launch;
+		free(again.body);
+	} else {
+		/* Its directory is told when it starts (`claimed`), and a flight is where that's kept. */
+		f = flight_add(p, j->id, j->attempt, n->index, j->bind.token);
+		f->is_lane = true;
+		launch_make(p, j, inv, f);
+		entry = TAKE_PTR(f->launch);
+		if (!f->body)
+			f->state = FLIGHT_OVER;
+	}
 	if (needs)
 		json_object_set(entry, "needs", needs);
 	return entry;
@@ -189,7 +207,7 @@ static void send_to(struct pass *p, struct pass_node *n)
 		struct flight *f = &p->flights[i];
 		size_t size;
 
-		if (f->node != n->index || f->state != FLIGHT_BOUND || !f->launch)
+		if (f->node != n->index || f->state != FLIGHT_BOUND || !f->launch || f->body)
 			continue;
 		size = json_dumpb(f->launch, NULL, 0, JSON_COMPACT);
 		if (bytes && bytes + size > MESSAGE_MAX) {
@@ -200,17 +218,10 @@ static void send_to(struct pass *p, struct pass_node *n)
 		bytes += size;
 		json_array_append_new(jobs, TAKE_PTR(f->launch));
 		f->state = FLIGHT_SENT;
+		f->sent_ms = clock_boot_ms();
+		n->held->is_used_up = true;
 	}
 	send_message(n, jobs);
-}
-
-static void send_all(struct pass *p)
-{
-	launch_stage_bodies(p);
-	for (size_t i = 0; i < p->n_nodes; i++)
-		if (node_answers(&p->nodes[i]))
-			send_to(p, &p->nodes[i]);
-	p->flight_news_ms = clock_boot_ms();
 }
 
 /* ---- waiting ---- */
@@ -221,51 +232,31 @@ static bool is_in_the_air(const struct pass *p, const struct flight *f)
 	       node_answers(&p->nodes[f->node]);
 }
 
-static size_t in_the_air(const struct pass *p)
+size_t launch_in_the_air(const struct pass *p, int64_t since_ms)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < p->n_flights; i++)
-		n += is_in_the_air(p, &p->flights[i]);
+		n += p->flights[i].sent_ms >= since_ms && is_in_the_air(p, &p->flights[i]);
 	return n;
 }
 
-static void wait_for_starts(struct pass *p)
-{
-	const struct queue_settings *s = &p->config->settings;
-	int64_t last = clock_boot_ms() + s->launch_timeout_ms,
-		quiet = p->options->launch_wait_ms ? p->options->launch_wait_ms : STARTED_WAIT_MS;
-
-	quiet += (int64_t)in_the_air(p) * STARTED_EACH_MS;
-	while (!p->signal_no && in_the_air(p) && clock_boot_ms() < last &&
-		clock_boot_ms() < p->flight_news_ms + quiet)
-		pass_turn(p);
-}
-
-static void say_unconfirmed(struct pass *p)
+void launch_say_unconfirmed(struct pass *p, int64_t since_ms)
 {
 	for (size_t i = 0; i < p->n_flights; i++) {
 		const struct flight *f = &p->flights[i];
 		const struct pass_node *n = &p->nodes[f->node];
 
-		if (f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED)
+		if ((f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED) ||
+			f->sent_ms < since_ms)
 			continue;
 		pass_say_error(p, n->name, f->job, "handed to %s, start not confirmed%s%s", n->name,
-			link_is_up(n->link) ? "" : ": the link was lost",
+			n->link && link_is_up(n->link) ? "" : ": the link was lost",
 			f->state == FLIGHT_CLAIMED ? " (the node has it)" : "");
 	}
 }
 
-/* Stops were sent before the launches; a job that ends at once is recorded as such by the same pass. */
-static void wait_for_stops(struct pass *p)
-{
-	int64_t until = clock_boot_ms() + STARTED_WAIT_MS;
-
-	while (!p->signal_no && p->n_stops && clock_boot_ms() < until)
-		pass_turn(p);
-}
-
-static bool was_refused(const struct pass *p, size_t first_note)
+bool launch_was_refused(const struct pass *p, size_t first_note)
 {
 	for (size_t i = first_note; i < p->n_notes; i++)
 		if (p->notes[i].kind == NOTE_REFUSED || p->notes[i].kind == NOTE_NEVER)
@@ -282,7 +273,32 @@ static size_t count_starts(const struct cluster_plan *plan)
 	return n;
 }
 
-static int send_bound(struct pass *p, struct err *e)
+int launch_bind(struct pass *p, size_t *ret_n, struct err *e)
+{
+	CLEANUP(cluster_done) struct cluster c = {0};
+	CLEANUP(cluster_plan_done) struct cluster_plan plan = {0};
+	CLEANUP_FREE bool *fresh = NULL;
+	CLEANUP_FREE char *guard = NULL;
+	size_t before = p->n_flights;
+	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
+
+	*ret_n = 0;
+	if (r < 0)
+		return r;
+	fresh = fresh_nodes(p, &c);
+	cluster_plan(&c, fresh, &plan);
+	if (!p->round)
+		r = never_apply(p, &c, &plan, e);
+	guard = cluster_guard_text(&c, &plan);
+	if (r < 0 || (!count_starts(&plan) && !is_guard_news(p, guard)))
+		return r;
+	fault_point("queue.before-bind");
+	r = bind_all(p, &c, &plan, guard, e);
+	*ret_n = p->n_flights - before;
+	return r;
+}
+
+int launch_send(struct pass *p, struct err *e)
 {
 	int r;
 
@@ -291,38 +307,12 @@ static int send_bound(struct pass *p, struct err *e)
 	r = pass_keep(p, e);
 	if (r < 0)
 		return r;
-	send_all(p);
-	links_flush(p);
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (node_answers(&p->nodes[i]))
+			send_to(p, &p->nodes[i]);
+	p->flight_news_ms = clock_boot_ms();
 	fault_point("queue.after-launch");
-	wait_for_starts(p);
-	return settle(p, false, e);
-}
-
-/* One plan and what it starts. *ret_again: somebody refused. */
-static int one_round(struct pass *p, int round, bool *ret_again, struct err *e)
-{
-	CLEANUP(cluster_done) struct cluster c = {0};
-	CLEANUP(cluster_plan_done) struct cluster_plan plan = {0};
-	CLEANUP_FREE bool *fresh = NULL;
-	CLEANUP_FREE char *guard = NULL;
-	size_t first_note = p->n_notes;
-	int r = cluster_load(p->store, p->config, p->now_ms, true, &c, e);
-
-	if (r < 0)
-		return r;
-	fresh = fresh_nodes(p, &c);
-	cluster_plan(&c, fresh, &plan);
-	if (!round)
-		r = never_apply(p, &c, &plan, e);
-	guard = cluster_guard_text(&c, &plan);
-	if (r < 0 || (!count_starts(&plan) && !is_guard_news(p, guard)))
-		return r;
-	fault_point("queue.before-bind");
-	r = bind_all(p, &c, &plan, guard, e);
-	if (!r)
-		r = send_bound(p, e);
-	*ret_again = was_refused(p, first_note);
-	return r;
+	return 0;
 }
 
 static bool has_pending(struct pass *p)
@@ -333,20 +323,31 @@ static bool has_pending(struct pass *p)
 	return store_counts(p->store, &counts, &e) < 0 || counts.by_state[JOB_STATE_PENDING] > 0;
 }
 
-int launch_all(struct pass *p, struct err *e)
+bool launch_wanted(struct pass *p)
 {
-	bool may_start = nodes_were_observed(p), again = may_start && has_pending(p);
-	/* Lanes come first: what they hold isn't the pool's. */
-	int r = may_start ? lanes_apply(p, e) : 0;
+	return has_pending(p);
+}
 
-	for (int round = 0; !r && again && !p->signal_no && round < ROUNDS_MAX; round++) {
-		again = false;
-		r = one_round(p, round, &again, e);
-	}
-	if (!r) {
-		say_unconfirmed(p);
-		wait_for_stops(p);
-		r = settle(p, false, e);
-	}
-	return r;
+bool flight_is_open(struct pass *p, int64_t job, int64_t attempt, int64_t asked_ms)
+{
+	const struct flight *f = flight_of(p, job, attempt);
+
+	return f && (f->state != FLIGHT_OVER || f->sent_ms >= asked_ms);
+}
+
+void flight_done(struct flight *f)
+{
+	staging_free(f->staging);
+	json_decref(f->launch);
+	free(f->body);
+	free(f->dir);
+}
+
+void flights_done(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_flights; i++)
+		flight_done(&p->flights[i]);
+	free(p->flights);
+	p->flights = NULL;
+	p->n_flights = p->cap_flights = 0;
 }

@@ -14,6 +14,8 @@
 struct staging {
 	struct stream *stream; /* NULL: over, one way or the other */
 	char *why; /* it failed */
+	int64_t until_ms; /* BOOTTIME */
+	struct pass *pass;
 };
 
 void staging_free(struct staging *s)
@@ -25,11 +27,22 @@ void staging_free(struct staging *s)
 	free(s);
 }
 
+void staging_cut(struct staging *s)
+{
+	if (!s || !s->stream)
+		return;
+	stream_close(s->stream);
+	s->stream = NULL;
+	s->why = xstrdup("the link to the node was closed");
+}
+
 static void on_over(void *arg)
 {
 	struct staging *s = arg;
 
 	s->stream = NULL;
+	if (s->pass->is_held)
+		held_news(s->pass);
 }
 
 static void on_failed(void *arg, const char *why)
@@ -39,6 +52,8 @@ static void on_failed(void *arg, const char *why)
 	s->stream = NULL;
 	free(s->why);
 	s->why = xstrdup(why);
+	if (s->pass->is_held)
+		held_news(s->pass);
 }
 
 static void begin(struct pass *p, struct flight *f)
@@ -47,6 +62,7 @@ static void begin(struct pass *p, struct flight *f)
 	struct stream_owner owner = {.over = on_over, .failed = on_failed};
 
 	f->staging = owner.arg = xcalloc(1, sizeof(*f->staging));
+	f->staging->pass = p;
 	if (node_answers(n))
 		f->staging->stream =
 			stream_stage(n->link, f->token, f->body, strlen(f->body), &owner);
@@ -54,22 +70,16 @@ static void begin(struct pass *p, struct flight *f)
 		f->staging->why = xstrdup("the link to the node is down");
 }
 
-static bool is_one_under_way(const struct pass *p)
-{
-	for (size_t i = 0; i < p->n_flights; i++)
-		if (p->flights[i].staging && p->flights[i].staging->stream)
-			return true;
-	return false;
-}
-
 /* Done with: the launch may go, or it's given up. */
 static void conclude(struct pass *p, struct flight *f)
 {
 	struct staging *s = f->staging;
+	bool has_failed;
 
 	if (s->stream && !s->why)
 		s->why = xstrdup("it took too long");
-	if (s->why) {
+	has_failed = s->why != NULL;
+	if (has_failed) {
 		p->nodes[f->node].has_refused = true;
 		f->state = FLIGHT_OVER;
 		note_add(p, NOTE_REFUSED, f->node, f->job, f->attempt)->text = xasprintf(
@@ -77,20 +87,32 @@ static void conclude(struct pass *p, struct flight *f)
 	}
 	staging_free(s);
 	f->staging = NULL;
+	if (!has_failed && f->is_lane)
+		f->staged_ms = clock_boot_ms();
 	free(f->body);
 	f->body = NULL;
 }
 
-void launch_stage_bodies(struct pass *p)
+bool launch_staging(struct pass *p)
 {
-	int64_t until = clock_boot_ms() + p->config->settings.launch_timeout_ms;
+	int64_t now_ms = clock_boot_ms();
+	bool any = false;
 
-	for (size_t i = 0; i < p->n_flights; i++)
-		if (p->flights[i].body && p->flights[i].state == FLIGHT_BOUND)
-			begin(p, &p->flights[i]);
-	while (!p->signal_no && is_one_under_way(p) && clock_boot_ms() < until)
-		pass_turn(p);
-	for (size_t i = 0; i < p->n_flights; i++)
-		if (p->flights[i].staging)
-			conclude(p, &p->flights[i]);
+	for (size_t i = 0; i < p->n_flights; i++) {
+		struct flight *f = &p->flights[i];
+
+		if (f->body && !f->staging && f->state == FLIGHT_BOUND) {
+			begin(p, f);
+			f->staging->until_ms = now_ms + p->config->settings.launch_timeout_ms;
+		}
+		if (!f->staging)
+			continue;
+		if (f->staging->stream && now_ms < f->staging->until_ms) {
+			any = true;
+			pass_look_at(p, f->staging->until_ms);
+		} else {
+			conclude(p, f);
+		}
+	}
+	return any;
 }

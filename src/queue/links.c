@@ -1,17 +1,19 @@
 /*
- * Links of one pass: to all nodes at once, and nobody waits for a dead one.
+ * Whom a pass asks, and how long it waits for whom; nobody waits for a dead one.
  *
- * How long a node is waited for, from when the last other one answered:
+ * A pass that stands alone waits for a node, from when the last other one answered:
  *   up, or never seen before   3 s
  *   down, by the last pass     1.5 s: enough to show life, and it's asked less and less often
  *   any whose shell has spoken 8 s: it's there, and slow (an agent on its way, a login that takes its time)
- * and none for longer than probe_timeout.
+ * and for none longer than probe_timeout.
+ *
+ * A daemon has its links already. It waits for a node four times as long as that one usually takes, a second at most, and not
+ * at all while it owes an answer from before; when that comes, it's for the next pass.
  */
 #include "queue/pass.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "fleet/ssh_site.h"
 #include "fleet/text_sample.h"
 
 #include <stdlib.h>
@@ -20,7 +22,10 @@
 #define WAIT_MS 3000
 #define WAIT_DOWN_MS 1500
 #define WAIT_ALIVE_MS 8000
-#define FLUSH_MS 300
+#define HELD_MIN_MS 100
+#define HELD_MAX_MS 1000
+#define HELD_TIMES 4
+#define REUSE_MS 500 /* an answer that nothing has happened since may serve another pass */
 #define LOCAL_HOST "localhost"
 
 /* ---- whom to ask ---- */
@@ -69,7 +74,6 @@ static void add_node(struct pass *p, const char *name, const struct queue_node *
 
 	*n = (struct pass_node){.pass = p, .index = p->n_nodes, .name = name, .config = config};
 	n->row = row_named(p, name);
-	n->claims = json_object();
 	n->acks = json_array();
 	if (n->row && n->row->inventory)
 		inventory_decode(n->row->inventory, &n->known, &ignored);
@@ -127,62 +131,76 @@ static bool is_in_backoff(const struct pass_node *n)
 	       n->pass->now_ms < n->row->next_try_ms;
 }
 
-static bool is_wanted(const struct pass_node *n)
-{
-	if (n->row && n->row->is_ignored)
-		return false;
-	return !n->row || !is_in_backoff(n);
-}
-
 /* ---- what a link says ---- */
 
-static void set_why(struct pass_node *n, const char *why)
+static void fail(struct pass_node *n, const char *why)
 {
 	char *copy = xstrdup(why);
 
 	free(n->why);
 	n->why = copy;
-}
-
-static void fail(struct pass_node *n, const char *why)
-{
-	set_why(n, why);
 	n->contact = CONTACT_FAILED;
 }
 
-static void on_up(void *arg, const struct link_hello *hello)
+static void take_answer(struct pass_node *n)
 {
-	struct pass_node *n = arg;
+	struct pool_link *l = n->held;
 
-	n->hello = *hello;
-	if (n->is_stale) {
-		fail(n, LINK_STALE);
-		return;
-	}
-	n->clock_offset_ms = hello->wall_ms + link_rtt_ms(n->link) / 2 - clock_wall_ms();
-	if (n->contact != CONTACT_OPENING)
-		return;
-	n->contact = CONTACT_UP;
-	exchange_begin(n);
+	n->claims = l->claims;
+	n->lanes = l->lanes;
+	n->sample = l->sample;
+	n->has_sample = true;
+	n->contact = CONTACT_ANSWERED;
+	n->pass->answered_ms = clock_boot_ms();
 }
 
-static void on_down(void *arg, const char *why)
+static void take_hello(struct pass_node *n)
 {
-	struct pass_node *n = arg;
-	enum link_failure kind = link_failure(n->link);
+	n->hello = n->held->hello;
+	n->clock_offset_ms = n->held->clock_offset_ms;
+}
+
+static void is_up_now(struct pass_node *n)
+{
+	struct pool_link *l = n->held;
+
+	take_hello(n);
+	if (l->is_stale) {
+		fail(n, LINK_STALE);
+	} else if (n->contact == CONTACT_OPENING) {
+		n->contact = CONTACT_UP;
+		exchange_begin(n);
+	} else if (n->contact == CONTACT_UP && l->answered_ms) {
+		take_answer(n);
+	}
+}
+
+void links_changed(struct pass_node *n)
+{
+	struct pool_link *l = n->held;
 	bool is_local = n->config && !n->config->host;
 
-	n->n_downs++;
-	n->has_no_agent |= kind == LINK_FAIL_AGENT;
-	/* This machine's agent may just be leaving its place to another one: once more, at once. */
-	if (n->contact == CONTACT_OPENING && is_local && n->n_downs < 3)
+	if (n->pass->stage == PASS_OVER)
 		return;
-	if (n->contact == CONTACT_OPENING && !n->is_stale && !strcmp(why, LINK_STALE))
-		n->is_stale = true;
-	else if (n->contact == CONTACT_OPENING && kind == LINK_FAIL_AGENT)
-		set_why(n, why);
-	else if (n->contact != CONTACT_FAILED)
-		fail(n, why);
+	if (l->is_up) {
+		is_up_now(n);
+		return;
+	}
+	if (l->is_parted)
+		take_hello(n);
+	n->has_no_agent |= l->has_no_agent;
+	if (!l->why || n->contact == CONTACT_NONE || n->contact == CONTACT_FAILED)
+		return;
+	/* This machine's agent may just be leaving its place to another one: once more, at once. */
+	if (n->contact == CONTACT_OPENING && is_local && l->n_downs < 3 && !l->is_parted)
+		return;
+	/* nvidia-smi's text is asked for first. */
+	if (n->contact == CONTACT_OPENING && l->has_no_agent && !n->has_asked) {
+		free(n->why);
+		n->why = xstrdup(l->why);
+		return;
+	}
+	fail(n, l->why);
 }
 
 /* ---- opening ---- */
@@ -205,44 +223,61 @@ static bool is_this_machine(const struct pass_node *n)
 	return !n->row->hostname || (!strcmp(n->row->hostname, LOCAL_HOST) && !n->row->port);
 }
 
-static void open_one(struct pass *p, struct pass_node *n)
+static void attach(struct pass *p, struct pass_node *n)
 {
-	const struct link_who who = {.who = "queue",
-		.queue = n->is_stale ? NULL : store_queue(p->store),
-		.incarnation = (uint64_t)p->lease.incarnation,
-		.epoch = (uint64_t)p->lease.epoch};
-	const struct link_owner owner = {
-		.arg = n, .up = on_up, .message = exchange_message, .down = on_down};
-	struct link_ssh_options ssh = {.home = p->options->home, .site = p->site};
-	struct err e = {0};
+	struct pool_link *l = pool_get(p->pool, n->name, is_this_machine(n) ? NULL : host_of(n));
 
-	n->contact = CONTACT_OPENING;
-	if (is_this_machine(n)) {
-		n->link = link_new_local(p->base, &who, &owner);
-		return;
-	}
-	if (!p->site && !p->no_site.text[0] &&
-		ssh_site_new(p->base, p->options->home, false, &p->site, &p->no_site) < 0)
-		p->site = NULL;
-	if (!p->site) {
-		fail(n, p->no_site.text);
-		return;
-	}
-	ssh.site = p->site;
-	n->link = link_new_ssh(p->base, host_of(n), &ssh, &who, &owner, &e);
-	if (!n->link)
-		fail(n, e.text);
+	n->held = l;
+	l->node = n;
+	n->link = l->link;
 }
 
-int links_open(struct pass *p, struct err *e)
+/* A daemon's link, as it is by now. */
+static void look_at_held(struct pass_node *n)
 {
-	(void)e;
+	struct pool_link *l = n->held;
+	int64_t now_ms = clock_boot_ms();
+
+	if (l->is_up || l->is_parted)
+		take_hello(n);
+	n->has_no_agent = l->has_no_agent;
+	if (l->is_up && !l->is_stale) {
+		n->contact = CONTACT_UP;
+		if (!pool_owes(l) && l->answered_ms && !l->is_used_up && !n->pass->is_asked_for &&
+			now_ms - l->answered_ms < REUSE_MS)
+			take_answer(n);
+		else if (!pool_owes(l))
+			exchange_begin(n);
+	} else if (l->why) {
+		fail(n, l->why);
+		n->has_sample = l->has_no_agent && l->has_sample;
+		if (n->has_sample)
+			n->sample = l->sample;
+	}
+}
+
+void links_open(struct pass *p)
+{
+	for (size_t i = 0; i < p->pool->n; i++)
+		p->pool->v[i]->node = NULL;
 	list_nodes(p);
-	for (size_t i = 0; i < p->n_nodes; i++)
-		if (is_wanted(&p->nodes[i]))
-			open_one(p, &p->nodes[i]);
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		struct pass_node *n = &p->nodes[i];
+
+		if (n->row && n->row->is_ignored)
+			continue;
+		if (!p->is_held && is_in_backoff(n))
+			continue;
+		attach(p, n);
+		if (p->is_held)
+			look_at_held(n);
+		else if (n->link)
+			n->contact = CONTACT_OPENING;
+		else
+			fail(n, n->held->why);
+	}
+	pool_sweep(p->pool);
 	p->answered_ms = clock_boot_ms();
-	return 0;
 }
 
 /* ---- waiting ---- */
@@ -259,13 +294,22 @@ static bool has_spoken(const struct pass_node *n)
 	return steps.connected_at_ms >= 0;
 }
 
+static int64_t patience(const struct pool_link *l)
+{
+	int64_t ms = HELD_TIMES * l->usual_ms;
+
+	return ms < HELD_MIN_MS ? HELD_MIN_MS : ms > HELD_MAX_MS ? HELD_MAX_MS : ms;
+}
+
 static int64_t deadline_of(const struct pass_node *n)
 {
 	const struct pass *p = n->pass;
-	int64_t wait = has_spoken(n) ? WAIT_ALIVE_MS : was_down(n) ? WAIT_DOWN_MS : WAIT_MS;
-	int64_t at = p->answered_ms + wait,
-		last = p->begun_ms + p->config->settings.probe_timeout_ms;
+	int64_t wait, at, last = p->begun_ms + p->config->settings.probe_timeout_ms;
 
+	if (p->is_held)
+		return n->held->asked_ms + patience(n->held);
+	wait = has_spoken(n) ? WAIT_ALIVE_MS : was_down(n) ? WAIT_DOWN_MS : WAIT_MS;
+	at = p->answered_ms + wait;
 	return at < last ? at : last;
 }
 
@@ -275,68 +319,23 @@ static bool is_waited_for(const struct pass_node *n)
 	       clock_boot_ms() < deadline_of(n);
 }
 
-static bool is_anyone_waited_for(const struct pass *p)
-{
-	for (size_t i = 0; i < p->n_nodes; i++)
-		if (is_waited_for(&p->nodes[i]))
-			return true;
-	return false;
-}
-
-/* Two links to one agent would only push each other out: the answers so far say enough. */
-static bool has_twin(const struct pass *p, const struct pass_node *n)
-{
-	for (size_t i = 0; i < p->n_nodes; i++)
-		if (&p->nodes[i] != n && p->nodes[i].hello.root_id[0] &&
-			!strcmp(p->nodes[i].hello.root_id, n->hello.root_id))
-			return true;
-	return false;
-}
-
-static void part_twins(struct pass *p)
-{
-	for (size_t i = 0; i < p->n_nodes; i++) {
-		struct pass_node *n = &p->nodes[i];
-
-		if (!n->link || !n->hello.root_id[0] || !has_twin(p, n))
-			continue;
-		link_free(n->link);
-		n->link = NULL;
-		if (n->contact != CONTACT_FAILED)
-			fail(n, "it is another node's machine");
-	}
-}
-
-/*
- * Two links of one pass to one agent are of equal rank: the second is turned away before it's told whose root it is. So it
- * asks once more without wanting to command anything.
- */
-static void ask_the_stale(struct pass *p)
-{
-	for (size_t i = 0; i < p->n_nodes; i++) {
-		struct pass_node *n = &p->nodes[i];
-
-		if (!n->is_stale || n->has_asked || n->contact != CONTACT_OPENING)
-			continue;
-		n->has_asked = true;
-		link_free(n->link);
-		n->link = NULL;
-		open_one(p, n);
-	}
-}
-
 static void on_text(void *arg, int status, const char *out, size_t n, const char *err_text)
 {
-	struct pass_node *node = arg;
+	struct pool_link *l = arg;
+	struct pass_node *node = l->node;
 	struct err e;
 
 	(void)err_text;
-	if (node->contact != CONTACT_OPENING)
+	if (l->has_sample || l->is_up)
 		return;
-	if (status == 0 && !text_sample_parse(out, n, &node->sample, &e)) {
-		node->sample.wall_ms = clock_wall_ms();
-		node->has_sample = true;
+	if (status == 0 && !text_sample_parse(out, n, &l->sample, &e)) {
+		l->sample.wall_ms = clock_wall_ms();
+		l->has_sample = true;
 	}
+	if (!node || node->contact != CONTACT_OPENING)
+		return;
+	node->sample = l->sample;
+	node->has_sample = l->has_sample;
 	node->contact = CONTACT_FAILED;
 }
 
@@ -345,30 +344,93 @@ static void ask_for_text(struct pass *p)
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 
-		if (!n->has_no_agent || n->has_asked || n->contact != CONTACT_OPENING)
+		if (!n->has_no_agent || n->has_asked || !n->link || link_is_up(n->link))
+			continue;
+		if (!p->is_held && n->contact != CONTACT_OPENING)
 			continue;
 		n->has_asked = true;
 		link_run_text(n->link, text_sample_command, p->config->settings.probe_timeout_ms,
-			TEXT_SAMPLE_MAX, on_text, n);
+			TEXT_SAMPLE_MAX, on_text, n->held);
 	}
 }
 
-void links_wait(struct pass *p)
+bool links_turn(struct pass *p)
 {
-	while (!p->signal_no && is_anyone_waited_for(p)) {
-		pass_turn(p);
-		ask_the_stale(p);
-		ask_for_text(p);
-		part_twins(p);
+	bool any = false;
+
+	pool_ask_the_stale(p->pool);
+	ask_for_text(p);
+	pool_part_twins(p->pool);
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		if (!is_waited_for(&p->nodes[i]))
+			continue;
+		any = true;
+		pass_look_at(p, deadline_of(&p->nodes[i]));
 	}
+	return any;
+}
+
+void links_conclude(struct pass *p)
+{
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 
-		if (n->contact == CONTACT_UP)
+		if (p->is_held && n->contact == CONTACT_UP &&
+			clock_boot_ms() - n->held->asked_ms < WAIT_MS)
+			n->contact = CONTACT_NONE; /* late: in the next pass */
+		else if (n->contact == CONTACT_UP)
 			fail(n, "it said hello, but didn't answer what it was asked in time");
 		else if (n->contact == CONTACT_OPENING)
 			fail(n, n->has_no_agent ? n->why : "it didn't answer in time");
 	}
+}
+
+static bool has_twin(const struct pass *p, const struct pass_node *n)
+{
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (&p->nodes[i] != n && !strcmp(p->nodes[i].hello.root_id, n->hello.root_id))
+			return true;
+	return false;
+}
+
+/* A link of this same pass has the same rank: only the one behind it is turned away so. */
+static bool is_outrun(const struct pass_node *n)
+{
+	const struct store_lease *l = &n->pass->lease;
+	uint64_t incarnation = (uint64_t)l->incarnation, epoch = (uint64_t)l->epoch;
+	const uint64_t *above = n->held ? n->held->above : NULL;
+
+	if (!above || !n->held->is_stale || !above[0])
+		return false;
+	if (above[0] != incarnation || above[1] != epoch)
+		return above[0] > incarnation || (above[0] == incarnation && above[1] > epoch);
+	return n->hello.root_id[0] && !has_twin(n->pass, n);
+}
+
+int links_check_record(struct pass *p, struct err *e)
+{
+	const struct pass_node *first = NULL;
+	uint64_t above[2] = {0};
+	int r;
+
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		const struct pass_node *n = &p->nodes[i];
+
+		if (!is_outrun(n))
+			continue;
+		first = n;
+		for (size_t k = 0; k < 2; k++)
+			above[k] = n->held->above[k] > above[k] ? n->held->above[k] : above[k];
+	}
+	if (!first || above[0] > INT64_MAX - 1 || above[1] > INT64_MAX - 1)
+		return 0;
+	r = store_lease_outrun(p->store, &p->lease, (int64_t)above[0], (int64_t)above[1], e);
+	if (r < 0)
+		return r;
+	return err_set(e, -EAGAIN,
+		"%s has work of a later state of this queue: its database was put back, or is one of two copies. "
+		"What the nodes have is looked at before anything starts",
+		first->name);
 }
 
 bool node_answers(const struct pass_node *n)
@@ -376,38 +438,29 @@ bool node_answers(const struct pass_node *n)
 	return n->contact == CONTACT_ANSWERED && !n->refused && n->link && link_is_up(n->link);
 }
 
-void links_flush(struct pass *p)
+bool links_unsent(const struct pass *p)
 {
-	int64_t until = clock_boot_ms() + FLUSH_MS;
-	bool again = true;
-
-	while (again && clock_boot_ms() < until) {
-		again = false;
-		for (size_t i = 0; i < p->n_nodes; i++)
-			again |= p->nodes[i].link && link_unsent(p->nodes[i].link);
-		if (again)
-			pass_turn(p);
-	}
+	for (size_t i = 0; i < p->n_nodes; i++)
+		if (p->nodes[i].link && link_unsent(p->nodes[i].link))
+			return true;
+	return false;
 }
 
 void links_close(struct pass *p)
 {
+	lanes_drop(p);
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 
-		link_free(n->link);
+		if (n->held)
+			n->held->node = NULL;
 		free(n->why);
 		free(n->refused);
-		json_decref(n->claims);
-		json_decref(n->lanes);
 		json_decref(n->acks);
-		sample_done(&n->sample);
 		inventory_done(&n->known);
 		inventory_done(&n->inventory);
 	}
 	free(p->nodes);
 	p->nodes = NULL;
 	p->n_nodes = 0;
-	ssh_site_free(p->site);
-	p->site = NULL;
 }

@@ -21,6 +21,7 @@
 #define BACKOFF_MIN_MS 3000
 #define BACKOFF_MAX_MS 60000
 #define FIRST_INCARNATION 1
+#define REWRITE_MS 10000
 
 /* ---- who is who ---- */
 
@@ -244,6 +245,26 @@ static int put_unasked(struct pass_node *n, struct err *e)
 	return store_node_put(n->pass->store, &row, e);
 }
 
+/* Rows are kept as they are while nothing in them is news, but for a while only. */
+static bool is_news(const struct pass_node *n, const struct store_node *row)
+{
+	const struct store_node *old = n->row;
+
+	if (!old || n->pass->is_asked_for || n->pass->now_ms < old->probed_ms ||
+		n->pass->now_ms - old->probed_ms >= REWRITE_MS)
+		return true;
+	if (!same_text(old->state, row->state) || !same_text(old->last_error, row->last_error) ||
+		!same_text(old->root_id, row->root_id) || !same_text(old->boot_id, row->boot_id) ||
+		!same_text(old->machine_key, row->machine_key) ||
+		!same_text(old->hostname, row->hostname) ||
+		!same_text(old->username, row->username) || old->port != row->port ||
+		old->sort_order != row->sort_order ||
+		old->observed_incarnation != row->observed_incarnation ||
+		old->failed_since_ms != row->failed_since_ms)
+		return true;
+	return n->has_sample && !inventory_same_for_plan(&n->known, &n->inventory);
+}
+
 static int put_node(struct pass_node *n, struct err *e)
 {
 	struct store_node row = n->row ? *n->row : (struct store_node){0};
@@ -269,6 +290,8 @@ static int put_node(struct pass_node *n, struct err *e)
 	} else {
 		set_failure(n, &row);
 	}
+	if (!is_news(n, &row))
+		return 0;
 	r = store_node_put(n->pass->store, &row, e);
 	return r < 0 ? r : tell_change(n, state, buf_str(&error), e);
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALERTS_MAX 100 /* in a summary */
+
 void tick_summary_done(struct tick_summary *t)
 {
 	json_t *lists[] = {t->finished, t->dispatched, t->errors, t->alerts, t->reaped, t->held};
@@ -68,4 +70,111 @@ json_t *gpu_ids_json(const struct job_bind *b)
 	for (size_t i = 0; i < b->n_cards; i++)
 		json_array_append_new(ids, json_integer(b->cards[i].index));
 	return ids;
+}
+
+int64_t pass_newest_alert(struct pass *p)
+{
+	CLEANUP(store_alerts_done) struct store_alerts l = {0};
+	struct err e;
+
+	if (store_alerts(p->store, STORE_ALERTS_ALL, 1, &l, &e) < 0 || !l.n)
+		return 0;
+	return l.v[0].id;
+}
+
+void pass_say_alerts(struct pass *p, int64_t since)
+{
+	CLEANUP(store_alerts_done) struct store_alerts l = {0};
+	struct err e;
+
+	if (store_alerts(p->store, STORE_ALERTS_ALL, ALERTS_MAX, &l, &e) < 0)
+		return;
+	for (size_t i = 0; i < l.n; i++) {
+		const struct store_alert *a = &l.v[i];
+
+		if (a->id > since)
+			json_array_append_new(p->sum->alerts,
+				json_pack("{s:I, s:s, s:s?, s:o}", "id", (json_int_t)a->id, "kind",
+					alert_kind_name(a->kind), "title", a->title, "job_id",
+					a->job ? json_integer((json_int_t)a->job) : json_null()));
+	}
+}
+
+void pass_count_nodes(struct pass *p)
+{
+	for (size_t i = 0; i < p->n_nodes; i++) {
+		const struct pass_node *n = &p->nodes[i];
+
+		if (n->row && n->row->is_ignored)
+			p->sum->nodes_ignored++;
+		else if (n->contact == CONTACT_ANSWERED && !n->refused)
+			p->sum->nodes_up++;
+		else
+			p->sum->nodes_down++;
+		if (n->contact == CONTACT_FAILED && !n->refused)
+			pass_say_error(p, n->name, 0, "%s", n->why);
+	}
+}
+
+void pass_make_lists(struct tick_summary *t)
+{
+	json_t **lists[] = {
+		&t->finished, &t->dispatched, &t->errors, &t->alerts, &t->reaped, &t->held};
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		*lists[i] = json_array();
+}
+
+struct tick_summary tick_summary_new(void)
+{
+	struct tick_summary t = {0};
+
+	pass_make_lists(&t);
+	return t;
+}
+
+void tick_summary_add(struct tick_summary *to, const struct tick_summary *from)
+{
+	json_array_extend(to->finished, from->finished);
+	json_array_extend(to->dispatched, from->dispatched);
+	json_array_extend(to->errors, from->errors);
+	json_array_extend(to->alerts, from->alerts);
+	json_array_extend(to->reaped, from->reaped);
+	json_array_extend(to->held, from->held);
+	to->ran |= from->ran;
+	if (!from->ran)
+		return;
+	to->nodes_up = from->nodes_up;
+	to->nodes_down = from->nodes_down;
+	to->nodes_ignored = from->nodes_ignored;
+}
+
+bool tick_summary_is_empty(const struct tick_summary *t)
+{
+	return !json_array_size(t->finished) && !json_array_size(t->dispatched) &&
+	       !json_array_size(t->alerts) && !json_array_size(t->reaped) &&
+	       !json_array_size(t->held);
+}
+
+static void take_list(const json_t *o, const char *key, json_t *to)
+{
+	const json_t *from = json_object_get(o, key);
+
+	if (json_is_array(from))
+		json_array_extend(to, (json_t *)(uintptr_t)from);
+}
+
+void tick_summary_parse(const json_t *o, struct tick_summary *ret)
+{
+	*ret = tick_summary_new();
+	ret->ran = json_is_true(json_object_get(o, "ran"));
+	ret->nodes_up = json_integer_value(json_object_get(o, "nodes_up"));
+	ret->nodes_down = json_integer_value(json_object_get(o, "nodes_down"));
+	ret->nodes_ignored = json_integer_value(json_object_get(o, "nodes_ignored"));
+	take_list(o, "finished", ret->finished);
+	take_list(o, "dispatched", ret->dispatched);
+	take_list(o, "errors", ret->errors);
+	take_list(o, "alerts", ret->alerts);
+	take_list(o, "reaped", ret->reaped);
+	take_list(o, "held", ret->held);
 }

@@ -189,7 +189,7 @@ static int make_durable(const char *to, struct err *e)
 int backup_copy(
 	struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f, struct err *e)
 {
-	sqlite3 *db;
+	sqlite3 *db = NULL;
 	int r = connect_copy(to, &db, e);
 
 	if (r < 0)

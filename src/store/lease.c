@@ -87,6 +87,22 @@ static bool went_back(const struct store *s, const struct holder *h, int64_t inc
 	       (s->seen_incarnation == incarnation && s->seen_epoch > h->epoch);
 }
 
+/*
+ * The file isn't the one whose lease was taken last: a copy of it, or put back from one. A file that's moved on its disk, or
+ * written to, keeps its number; a network may give it another one at any time.
+ */
+static int is_copy(struct store *s, bool *ret, struct err *e)
+{
+	int64_t ino = 0;
+	int r = db_int(
+		s, &ino, e, "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'inode'", "");
+
+	*ret = r > 0 && !s->is_on_network && ino != (int64_t)s->ino;
+	if (r < 0 || (r > 0 && !*ret))
+		return r < 0 ? r : 0;
+	return meta_put_int(s, "inode", (int64_t)s->ino, e);
+}
+
 static int take(struct store *s, const char *owner, int64_t ttl_ms, struct store_lease *ret,
 	char **ret_holder, struct err *e)
 {
@@ -94,6 +110,7 @@ static int take(struct store *s, const char *owner, int64_t ttl_ms, struct store
 	struct holder self;
 	char boot_id[40];
 	int64_t incarnation = 0;
+	bool copied = false;
 	int r = describe_self(&self, boot_id, e);
 
 	if (r == 0)
@@ -109,7 +126,10 @@ static int take(struct store *s, const char *owner, int64_t ttl_ms, struct store
 			"%s (process %" PRId64 ") is deciding for the queue right now", h.owner,
 			h.pid);
 	}
-	if (went_back(s, &h, incarnation)) {
+	r = is_copy(s, &copied, e);
+	if (r < 0)
+		return r;
+	if (copied || went_back(s, &h, incarnation)) {
 		r = store_move_on(s, e);
 		if (r == 0)
 			r = store_incarnation(s, &incarnation, e);
@@ -126,7 +146,7 @@ static int take(struct store *s, const char *owner, int64_t ttl_ms, struct store
 	if (r < 0)
 		return r;
 	*ret = (struct store_lease){.incarnation = incarnation, .epoch = h.epoch + 1};
-	return 0;
+	return node_follow_clock(s, boot_id, e);
 }
 
 int store_lease_take(struct store *s, const char *owner, int64_t ttl_ms, struct store_lease *ret,
@@ -147,6 +167,34 @@ int store_lease_take(struct store *s, const char *owner, int64_t ttl_ms, struct 
 	if (r == 0)
 		*ret = l;
 	return r;
+}
+
+static int give_way(struct store *s, int64_t incarnation, int64_t epoch, struct err *e)
+{
+	int r;
+
+	if (incarnation > s->seen_incarnation)
+		s->seen_incarnation = incarnation;
+	r = store_move_on(s, e);
+	if (r == 0)
+		r = db_run(
+			s, e, "UPDATE lease SET owner = NULL, epoch = max(epoch, ?1)", "i", epoch);
+	return r < 0 ? r : 0;
+}
+
+int store_lease_outrun(struct store *s, const struct store_lease *l, int64_t incarnation,
+	int64_t epoch, struct err *e)
+{
+	int r = store_begin(s, l, e);
+
+	if (r < 0)
+		return r;
+	r = give_way(s, incarnation, epoch, e);
+	if (r < 0) {
+		store_abort(s);
+		return r;
+	}
+	return store_commit(s, e);
 }
 
 int store_lease_renew(struct store *s, const struct store_lease *l, int64_t ttl_ms, struct err *e)

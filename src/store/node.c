@@ -3,8 +3,13 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/parse.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+#define CLOCK_STEP_MS 1000
 
 int store_node_put(struct store *s, const struct store_node *n, struct err *e)
 {
@@ -128,4 +133,36 @@ void store_nodes_done(struct store_nodes *l)
 	}
 	free(l->v);
 	*l = (struct store_nodes){0};
+}
+
+/* ---- the machine's clock ---- */
+
+/* "<boot id> <wall clock less BOOTTIME>", of the last lease. False: none, or of another boot. */
+static bool read_clock(struct store *s, const char *boot_id, int64_t *ret_ms)
+{
+	CLEANUP_FREE char *text = NULL;
+	size_t n = strlen(boot_id);
+	struct err ignored;
+
+	return store_meta_get(s, "clock", &text, &ignored) == 0 && !strncmp(text, boot_id, n) &&
+	       text[n] == ' ' && parse_int64(text + n + 1, ret_ms) == 0;
+}
+
+int node_follow_clock(struct store *s, const char *boot_id, struct err *e)
+{
+	int64_t now_ms = s->now_ms - clock_boot_ms(), before_ms = 0, step_ms = 0;
+	bool is_known = read_clock(s, boot_id, &before_ms);
+	CLEANUP_FREE char *text = xasprintf("%s %" PRId64, boot_id, now_ms);
+	int r = 0;
+
+	if (is_known)
+		step_ms = now_ms - before_ms;
+	if (is_known && step_ms < CLOCK_STEP_MS && step_ms > -CLOCK_STEP_MS)
+		return 0;
+	if (is_known)
+		r = db_run(s, e,
+			"UPDATE nodes SET probed_ms = probed_ms + ?1, failed_since_ms = failed_since_ms + ?1,"
+			" next_try_ms = next_try_ms + ?1",
+			"i", step_ms);
+	return r < 0 ? r : meta_put(s, "clock", text, e);
 }

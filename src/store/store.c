@@ -206,7 +206,8 @@ int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e)
 
 static bool is_own_fact(const char *key)
 {
-	static const char *const own[] = {"queue", "incarnation", "machine_key", "created_ms"};
+	static const char *const own[] = {
+		"queue", "incarnation", "machine_key", "created_ms", "inode", "clock"};
 
 	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
 		if (strcmp(key, own[i]) == 0)
@@ -266,6 +267,9 @@ int store_move_on(struct store *s, struct err *e)
 		r = db_run(s, e,
 			"INSERT INTO sqlite_sequence (name, seq) SELECT 'jobs', coalesce(max(id), 0) + ?1 FROM jobs",
 			"i", DB_I64(ID_JUMP));
+	/* Which file it is now is found out by the next lease. */
+	if (r >= 0)
+		r = db_run(s, e, "DELETE FROM meta WHERE key = 'inode'", "");
 	return r < 0 ? r : 0;
 }
 

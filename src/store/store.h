@@ -91,12 +91,20 @@ struct store_lease {
 };
 /*
  * Its own transaction. -EBUSY with the holder in *e (and in ret_holder, a text to free, if not NULL) when somebody else has
- * it. A store that went back in time (its lock file has seen a later epoch) gets a new incarnation here, as in store_adopt.
+ * it. A store that went back in time (its lock file has seen a later epoch), or that is another file than the one whose lease
+ * was taken last (a copy, or put back from one), gets a new incarnation here, as in store_adopt.
  */
 int store_lease_take(struct store *s, const char *owner, int64_t ttl_ms, struct store_lease *ret,
 	char **ret_holder, struct err *e);
 /* -ESTALE: it was lost, decide nothing any more. */
 int store_lease_renew(struct store *s, const struct store_lease *l, int64_t ttl_ms, struct err *e);
+/*
+ * A node has answered to a fence of this queue that this store never gave, under a lease that is still held: it went back
+ * in time, or is one of two copies. It gets an incarnation above that fence's, and the lease is given back. -ESTALE: it
+ * was lost, so that somebody else gave that fence.
+ */
+int store_lease_outrun(struct store *s, const struct store_lease *l, int64_t incarnation,
+	int64_t epoch, struct err *e);
 int store_lease_release(struct store *s, const struct store_lease *l, struct err *e);
 struct store_lease_row {
 	bool is_held;

@@ -181,6 +181,13 @@ int nvidb_is_unchanged(const struct nvidb_source *src, struct err *e);
 void nvidb_close(struct nvidb_source *src);
 
 /*
+ * node.c, when a lease is taken: what is remembered of silent nodes counts by the wall clock, over passes that are each a
+ * process of their own. If that clock was set since the last lease of this boot, those moments go with it: a step of an hour
+ * isn't an hour of silence.
+ */
+int node_follow_clock(struct store *s, const char *boot_id, struct err *e);
+
+/*
  * backup.c: all pages of src into the empty file `to`, made one without a log, with the lease free; checked, durable. s: what
  * src belongs to, for its locks; NULL: nobody writes there.
  */
@@ -188,8 +195,8 @@ struct backup_facts {
 	int64_t now_ms; /* its last_backup_at; 0: as it was */
 	const char *machine_key; /* whose it is; NULL: as it was */
 };
-int backup_copy(struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f,
-	struct err *e);
+int backup_copy(
+	struct store *s, sqlite3 *src, const char *to, const struct backup_facts *f, struct err *e);
 
 /* submit.c */
 int needs_put(struct store *s, int64_t job, bool any, const int64_t *ids, size_t n, struct err *e);

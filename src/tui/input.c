@@ -131,7 +131,7 @@ static bool is_learned(const struct input *in, struct input_event *ret)
 static bool finish(struct input *in, struct input_event *ret)
 {
 	char s[INPUT_SEQ_MAX];
-	bool found = false;
+	bool found = false, is_shifted;
 
 	in->seq[in->n] = '\0';
 	snprintf(s, sizeof(s), "%s", in->seq + 1);
@@ -150,10 +150,13 @@ static bool finish(struct input *in, struct input_event *ret)
 		return true;
 	if (s[0] == '[' && s[1] == '<')
 		return mouse_event(s + 1, ret);
+	is_shifted = !strncmp(s, "[1;2", 4);
 	drop_modifier(s);
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && !found; i++)
 		if (!strcmp(s, known[i].seq))
 			found = key_event(ret, known[i].key);
+	if (found)
+		ret->is_shifted = is_shifted;
 	return found;
 }
 

@@ -42,6 +42,7 @@ struct input_event {
 	uint32_t key; /* EVENT_KEY: a code point or enum key */
 	int x, y; /* EVENT_CLICK (left button pressed), EVENT_WHEEL: the cell, from 0 */
 	int wheel; /* -1 up, 1 down */
+	bool is_shifted; /* EVENT_KEY: an arrow with Shift alone, where the terminal tells */
 	bool is_pasted; /* EVENT_KEY: came from a paste: text for a line that's edited, never a command */
 };
 

@@ -70,8 +70,12 @@ void keep_write(struct keep *k, const struct view_settings *now)
 
 bool keep_look(struct keep *k)
 {
-	if (k->child && waitpid(k->child, NULL, WNOHANG) != 0)
+	int status = 0;
+
+	if (k->child && waitpid(k->child, &status, WNOHANG) != 0) {
 		k->child = 0;
+		k->has_failed = status != 0;
+	}
 	return k->child != 0;
 }
 

@@ -13,6 +13,7 @@ struct keep {
 	struct view_settings written; /* as the file has them, as far as we know */
 	struct view_settings writing;
 	pid_t child; /* 0: none */
+	bool has_failed; /* the last one couldn't write; whoever tells a person clears it */
 };
 
 void keep_init(struct keep *k, const char *home, const struct view_settings *now);

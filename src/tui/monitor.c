@@ -23,7 +23,7 @@ enum {
 	GATHER_MS = 200, /* samples that arrive together make one picture */
 	TICK_MS = 1000,
 	QUIT_MS = 1000, /* for the last settings */
-	PLAIN_FIRST_MS = 3000
+	PLAIN_FIRST_MS = 10000 /* at the latest */
 };
 
 struct loop {
@@ -37,7 +37,7 @@ struct loop {
 	struct event *readable, *esc, *tick, *gather, *signals[4];
 	uint64_t n_requests;
 	int signal_no;
-	bool is_over;
+	bool is_over, has_said;
 };
 
 static void set_timer(struct event *ev, int64_t ms)
@@ -93,6 +93,14 @@ static void take_host(struct loop *l, size_t i)
 	monitor_take(&l->m, i, &s, h->sample_at_ms);
 }
 
+static bool has_settled(const struct loop *l)
+{
+	for (size_t i = 0; i < l->m.n_nodes; i++)
+		if (!l->m.nodes[i].host.has_answered && !node_has_failed(&l->m.nodes[i]))
+			return false;
+	return true;
+}
+
 static void on_changed(void *arg, const struct fleet_host *h)
 {
 	struct loop *l = arg;
@@ -103,6 +111,8 @@ static void on_changed(void *arg, const struct fleet_host *h)
 			take_host(l, i);
 	if (l->gather && !event_pending(l->gather, EV_TIMEOUT, NULL))
 		set_timer(l->gather, GATHER_MS);
+	if (l->o->is_plain && !l->has_said && has_settled(l))
+		set_timer(l->tick, 0);
 }
 
 struct refusal {
@@ -248,6 +258,11 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	(void)fd, (void)what;
 	monitor_tick(&l->m, clock_boot_ms());
 	keep_write(&l->keep, &l->m.view);
+	if (l->keep.has_failed)
+		monitor_notice(&l->m, INK_WARN, clock_boot_ms(),
+			"the layout can't be written to config.yml below %s; it lasts until the end",
+			l->o->home);
+	l->keep.has_failed = false;
 	draw(l);
 }
 
@@ -373,6 +388,7 @@ static void say(struct loop *l)
 {
 	CLEANUP(buf_done) struct buf out = {0};
 
+	l->has_said = true;
 	monitor_plain(&l->m, now(), &out);
 	buf_puts(&out, "Enter says it anew, q ends.\n");
 	if (fd_write_all(STDOUT_FILENO, out.data, out.len) < 0)

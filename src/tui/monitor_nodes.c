@@ -326,7 +326,7 @@ static void draw_edges(struct frame *f, struct rect r, const struct lines *l, in
 		return;
 	grid_fill(&f->grid, bottom, "", STYLE(INK_PLAIN));
 	/* The line that gives its place to this one is hidden too. */
-	below += l->items[last - 1].kind == LINE_NODE;
+	below += l->items && l->items[last - 1].kind == LINE_NODE;
 	if (below) {
 		view_more(f, bottom, below, false, "server");
 	} else {
@@ -354,7 +354,7 @@ void view_nodes(struct monitor *m, struct frame *f, struct rect r, struct view_t
 	columns_fit(&c, columns, ARRAY_LEN(columns), NULL, r.x + 1, r.w - 1, 1, m->is_compact);
 	first = m->first_line = lines_window(&l, m->first_line, r.h);
 	m->page = r.h > 8 ? r.h / 8 : 1;
-	for (int i = 0; i < r.h && first + i < (int)l.n; i++)
+	for (int i = 0; l.items && i < r.h && first + i < (int)l.n; i++)
 		draw_line(m, f, &c, &l.items[first + i], rect_of(r.x, r.y + i, r.w, 1), now);
 	if (r.h > 0)
 		draw_edges(f, r, &l, first);

@@ -384,7 +384,10 @@ static void plain_card(const struct monitor *m, struct card_row r, struct buf *o
 	for (size_t i = 0; i < ARRAY_LEN(said); i++) {
 		buf_clear(&text);
 		view_cell_text(m, r, said[i].cell, &text);
-		buf_printf(out, ", %s %s", said[i].name, text.len ? buf_str(&text) : "unknown");
+		buf_printf(out, ", %s %s", said[i].name,
+			text.len		     ? buf_str(&text)
+			: said[i].cell == CELL_USERS ? "none"
+						     : "unknown");
 	}
 	buf_puts(out, ".\n");
 	if (view_health(m, r, HEALTH_NOTE, &health, &ink))

@@ -289,6 +289,18 @@ def test_without_mouse(world, monitor):
     t.is_restored()
 
 
+def test_a_layout_that_cannot_be_kept_is_said(world, monitor):
+    home = world.dir / "home" / ".gpustow"
+    home.mkdir()
+    (home / "config.yml").write_text("view: {mode: unified}\n")
+    t = monitor("--sim", "1")
+    t.sees("Cards 1 on")
+    t.keys("g").sees("the layout can't be written to config.yml")
+    assert config(world) == "view: {mode: unified}\n"
+    t.keys("q")
+    t.is_restored()
+
+
 def test_the_same_layout_next_time_under_the_other_name(world, monitor):
     t = monitor("--sim", "1", name="nvidb")
     t.sees("Simulated")

@@ -359,14 +359,14 @@ def test_record_that_was_put_back_starts_nothing_twice(world, queue):
     queue.tick()
     queue.tick()
     assert "is known to local" in queue.job(first)["held_reason"] and "is known to local" in queue.job(second)["held_reason"]
-    assert world.judge() == ["first", "second"]
+    assert sorted(world.judge()) == ["first", "second"]
     # It was asked for before anything was placed: on another node there would have been no conflict to stop it.
     assert [a["error"] for j in (first, second) for a in queue.attempts(j)] == [
         "an attempt of that number is known to the node and not to this database"] * 2
     (world.dir / "go").touch()
     queue.hand("release", first)
     queue.ends(first)
-    assert world.judge() == ["first", "second", "first"] and queue.job(first)["attempt"] == 2
+    assert sorted(world.judge()[:2]) == ["first", "second"] and world.judge()[2:] == ["first"] and queue.job(first)["attempt"] == 2
 
 
 # --- what is old ---

@@ -194,6 +194,20 @@ def test_w44_node_needs_a_posix_shell_and_nothing_else(lab):
     assert lab.processes("fish", "sleep 300") == []
 
 
+def test_w41_cancel_on_a_node_that_is_away_is_told_as_a_wish(lab):
+    q = Queue(lab, settings=("node_down_after: 600", "probe_timeout: 10")).up()
+    job = q.submit("sleep 300", gpus=1, vram_mib=100, node="key")
+    q.until(lambda: q.state(job) == "running")
+    assert "it runs on key" in ask(lab, "job", "why", str(job))
+    lab.wire("key", cut=1)
+    q.tick()
+    assert "key is suspect" in ask(lab, "job", "why", str(job), "--no-tick")
+    said = ask(lab, "job", "cancel", str(job))
+    assert "when its node answers" in said and "key is suspect" in said and q.state(job) == "running", said
+    lab.wire("key")
+    q.until(lambda: q.state(job) == "cancelled")
+
+
 # --- cost ---
 
 def test_w10_dead_nodes_cost_the_others_nothing(lab):

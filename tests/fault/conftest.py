@@ -9,7 +9,18 @@ from bed import PROGRAM
 AT_ONCE = int(os.environ.get("GPUSTOW_FAULT_AT_ONCE", "3"))
 
 
+LONG = bool(os.environ.get("GPUSTOW_FAULT_LONG"))
+
+
+def pytest_collection_modifyitems(items):
+    """What's marked `long` is left to `./dev fault`: CI has minutes for all of this."""
+    for item in items:
+        if item.get_closest_marker("long") and not LONG:
+            item.add_marker(pytest.mark.skip(reason="left to ./dev fault"))
+
+
 def pytest_configure(config):
+    config.addinivalue_line("markers", "long: only `./dev fault` has the time")
     if not PROGRAM.exists():
         pytest.exit(f"{PROGRAM} is not there: ./dev fault builds it", returncode=2)
 

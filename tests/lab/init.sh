@@ -115,6 +115,7 @@ UseDNS no
 PrintMotd no
 PidFile /run/sshd.pid
 AcceptEnv GPUSTOW_*
+PermitUserEnvironment yes
 MaxStartups 100
 $more
 SSHD

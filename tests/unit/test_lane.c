@@ -545,7 +545,7 @@ static void needs(void **state)
 		json_pack("[o, o, o, o]", entry(1, "exit 3", 0, 1000),
 			needing(entry(2, "", 0, 1000), 1, "end"),
 			needing(needing(entry(3, "", 0, 1000), 2, "ok"), 1, "ok"),
-			entry(4, "", 0, 1000)));
+			needing(entry(4, "", 0, 1000), 2, "ok")));
 	json_decref(agent_client_expect(&c, "ended", 2));
 	wait_reason("n1:0", "need-failed");
 	assert_ran("1 2 ");

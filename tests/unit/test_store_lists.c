@@ -49,6 +49,23 @@ static void test_pages_and_filters(void **state)
 		assert_true(l.v[i - 1].priority > l.v[i].priority ||
 			    (l.v[i - 1].priority == l.v[i].priority && l.v[i - 1].id < l.v[i].id));
 	store_jobs_done(&l);
+	/* For the plan: none in flight, nothing that only a start asks for. */
+	begin(b);
+	bind_job(b->s, 3);
+	commit(b);
+	q = (struct store_question){.order = STORE_BY_TURN, .to_place = true, .no_needs = true};
+	OK(store_jobs(b->s, &q, &l, &why));
+	assert_int_equal(l.n, 9);
+	for (size_t i = 0; i < l.n; i++) {
+		assert_int_not_equal(l.v[i].id, 3);
+		assert_null(l.v[i].tags);
+		assert_null(l.v[i].bind.node);
+		assert_int_equal(l.v[i].grace_ms, -1);
+		assert_string_equal(l.v[i].command, "sleep 100");
+		assert_string_equal(l.v[i].shape, "sleep <n>");
+		assert_true((l.v[i].id == 8) == (l.v[i].node_constraint != NULL));
+	}
+	store_jobs_done(&l);
 	q = (struct store_question){.tag = "odd"};
 	OK(store_jobs(b->s, &q, &l, &why));
 	assert_int_equal(l.n, 5);
@@ -233,6 +250,56 @@ static void test_nodes_keep_what_people_said(void **state)
 	store_nodes_done(&l);
 }
 
+static void expect_silent_since(struct bed *b, int64_t since, int64_t next)
+{
+	struct store_nodes l;
+
+	OK(store_nodes(b->s, &l, &why));
+	assert_int_equal(l.v[0].failed_since_ms, since);
+	assert_int_equal(l.v[0].next_try_ms, next);
+	assert_int_equal(l.v[1].failed_since_ms, 0);
+	store_nodes_done(&l);
+}
+
+static void test_silence_of_a_node_goes_with_a_clock_that_is_set(void **state)
+{
+	struct bed *b = *state;
+	struct store_node silent = {.name = (char *)"a",
+				  .failed_since_ms = 7000,
+				  .next_try_ms = 9000},
+			  well = {.name = (char *)"b"};
+
+	reopen_with_clock(b);
+	fake_now = 10000;
+	take_lease(b);
+	begin(b);
+	OK(store_node_put(b->s, &silent, &why));
+	OK(store_node_put(b->s, &well, &why));
+	commit(b);
+	/* BOOTTIME has gone on by next to nothing. */
+	fake_now += 3600000;
+	take_lease(b);
+	struct store_nodes l;
+	OK(store_nodes(b->s, &l, &why));
+	assert_true(l.v[0].failed_since_ms > 3606000 && l.v[0].failed_since_ms <= 3607000);
+	store_nodes_done(&l);
+	fake_now -= 3600000;
+	take_lease(b);
+	OK(store_nodes(b->s, &l, &why));
+	assert_true(l.v[0].failed_since_ms > 6000 && l.v[0].failed_since_ms <= 7000);
+	silent.failed_since_ms = 7000;
+	store_nodes_done(&l);
+	begin(b);
+	OK(store_node_put(b->s, &silent, &why));
+	commit(b);
+	/* Of another boot nothing can be told, and what's there stays. */
+	setenv("GPUSTOW_TEST_BOOT_ID", "11111111-1111-1111-1111-111111111111", 1);
+	fake_now += 7200000;
+	take_lease(b);
+	unsetenv("GPUSTOW_TEST_BOOT_ID");
+	expect_silent_since(b, 7000, 9000);
+}
+
 static void test_jobs_of_another_queue(void **state)
 {
 	struct bed *b = *state;
@@ -290,6 +357,7 @@ int main(void)
 		T(test_alerts_are_acknowledged_once),
 		T(test_what_is_still_waited_for),
 		T(test_nodes_keep_what_people_said),
+		T(test_silence_of_a_node_goes_with_a_clock_that_is_set),
 		T(test_jobs_of_another_queue),
 		T(test_own_facts_are_safe),
 	};

@@ -611,6 +611,53 @@ static void test_a_database_of_yesterday_is_noticed(void **state)
 	assert_int_equal(store_begin(b->s, NULL, &why), -ESTALE);
 }
 
+/* The lock's file went back with it, or went away: what's left is that it's another file. */
+static void test_a_copy_is_noticed_and_a_moved_file_is_none(void **state)
+{
+	struct bed *b = *state;
+	CLEANUP_FREE char *wal = beside(b, "-wal"), *shm = beside(b, "-shm"),
+			  *lock = beside(b, ".lock"), *moved = beside(b, ".moved");
+	struct store_lease l;
+
+	take_lease(b);
+	close_store(b);
+	raw(b->path, "PRAGMA wal_checkpoint(TRUNCATE)");
+	assert_int_equal(rename(b->path, moved), 0);
+	assert_int_equal(rename(moved, b->path), 0);
+	unlink(lock);
+	OK(open_as(b->path, STORE_WRITE, &b->s));
+	OK(store_lease_take(b->s, "me", 1000, &l, NULL, &why));
+	assert_int_equal(l.incarnation, 1);
+	close_store(b);
+	raw(b->path, "PRAGMA wal_checkpoint(TRUNCATE)");
+	copy(b, "", ".copy");
+	unlink(wal);
+	unlink(shm);
+	unlink(lock);
+	copy(b, ".copy", "");
+	OK(open_as(b->path, STORE_WRITE, &b->s));
+	OK(store_lease_take(b->s, "me", 1000, &l, NULL, &why));
+	assert_int_equal(l.incarnation, 2);
+	OK(store_lease_take(b->s, "me", 1000, &l, NULL, &why));
+	assert_int_equal(l.incarnation, 2);
+}
+
+static void test_a_node_that_knows_a_later_state_is_believed(void **state)
+{
+	struct bed *b = *state;
+	struct store_lease l;
+
+	take_lease(b);
+	OK(store_lease_outrun(b->s, &b->lease, 4, 1000, &why));
+	/* Given back: who had it decides nothing more. */
+	assert_int_equal(store_begin(b->s, &b->lease, &why), -ESTALE);
+	OK(store_lease_take(b->s, "me", 1000, &l, NULL, &why));
+	assert_true(l.incarnation == 5 && l.epoch > 1000);
+	assert_int_equal(store_lease_outrun(b->s, &b->lease, 9, 1, &why), -ESTALE);
+	OK(store_begin(b->s, &l, &why));
+	commit(b);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, bed_make, bed_drop)
@@ -632,6 +679,8 @@ int main(void)
 		T(test_a_living_holder_is_named_and_a_dead_one_replaced),
 		T(test_a_lease_of_another_boot_is_over),
 		T(test_a_database_of_yesterday_is_noticed),
+		T(test_a_copy_is_noticed_and_a_moved_file_is_none),
+		T(test_a_node_that_knows_a_later_state_is_believed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

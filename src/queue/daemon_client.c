@@ -1,0 +1,189 @@
+/* The client's side of the daemon's socket: see daemon_client.h. Blocking, with a bound on every wait. */
+#include "queue/daemon_client.h"
+
+#include "base/alloc.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+char *daemon_socket_path(const char *db_path)
+{
+	size_t n = strlen(db_path);
+
+	if (n > 3 && !strcmp(db_path + n - 3, ".db"))
+		n -= 3;
+	return xasprintf("%.*s.sock", (int)n, db_path);
+}
+
+int daemon_address(const char *db_path, struct sockaddr_un *ret, int *ret_dir, struct err *e)
+{
+	CLEANUP_FREE char *path = daemon_socket_path(db_path);
+	char *slash = strrchr(path, '/');
+	int n;
+
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*ret_dir = -1;
+	n = snprintf(ret->sun_path, sizeof(ret->sun_path), "%s", path);
+	if ((size_t)n < sizeof(ret->sun_path))
+		return 0;
+	if (!slash)
+		return err_set(e, -ENAMETOOLONG, "the socket's name \"%.64s\" is too long", path);
+	*slash = '\0';
+	*ret_dir = open(*path ? path : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (*ret_dir < 0)
+		return err_sys(e, -errno, "cannot open %s", path);
+	n = snprintf(
+		ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", *ret_dir, slash + 1);
+	if ((size_t)n < sizeof(ret->sun_path))
+		return 0;
+	close(TAKE_FD(*ret_dir));
+	*ret_dir = -1;
+	return err_set(e, -ENAMETOOLONG, "the socket's name \"%.64s\" is too long", slash + 1);
+}
+
+static bool is_ours(int fd)
+{
+	struct ucred who = {0};
+	socklen_t n = sizeof(who);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == geteuid();
+}
+
+static int connect_to(const char *db_path)
+{
+	struct sockaddr_un to;
+	struct err e;
+	int dir = -1, fd, r = daemon_address(db_path, &to, &dir, &e);
+
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 || !is_ours(fd))) {
+		close(fd);
+		fd = -1;
+	}
+	if (dir >= 0)
+		close(dir);
+	return fd < 0 ? -ENOENT : fd;
+}
+
+int daemon_talk_open(struct daemon_talk *t, const char *db_path, const char *queue)
+{
+	json_t *hello = NULL;
+	const char *op, *of;
+	int fd = connect_to(db_path), r;
+
+	*t = (struct daemon_talk){.fd = -1};
+	if (fd < 0)
+		return -ENOENT;
+	t->fd = fd;
+	r = daemon_talk_hear(t, DAEMON_HELLO_MS, &hello);
+	op = json_string_value(json_object_get(hello, "op"));
+	of = json_string_value(json_object_get(hello, "queue"));
+	if (r <= 0 || !op || strcmp(op, "hello") != 0 || !of || strcmp(of, queue) != 0) {
+		json_decref(hello);
+		daemon_talk_done(t);
+		return -ENOENT;
+	}
+	t->pid = json_integer_value(json_object_get(hello, "pid"));
+	json_decref(hello);
+	return 0;
+}
+
+int daemon_talk_say(struct daemon_talk *t, json_t *msg)
+{
+	CLEANUP_FREE char *line = json_dumps(msg, JSON_COMPACT);
+	size_t n = line ? strlen(line) : 0, done = 0;
+	int64_t until = clock_boot_ms() + DAEMON_HELLO_MS;
+
+	json_decref(msg);
+	if (!line)
+		return -EINVAL;
+	line[n++] = '\n';
+	while (done < n) {
+		ssize_t w = send(t->fd, line + done, n - done, MSG_NOSIGNAL);
+		struct pollfd pfd = {.fd = t->fd, .events = POLLOUT};
+
+		if (w > 0)
+			done += (size_t)w;
+		else if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		else if (clock_boot_ms() >= until)
+			return -ETIMEDOUT;
+		else
+			poll(&pfd, 1, 100);
+	}
+	return 0;
+}
+
+/* A whole line that is there already. */
+static int take_line(struct daemon_talk *t, json_t **ret)
+{
+	char *end = t->in.len ? memchr(t->in.data, '\n', t->in.len) : NULL;
+	size_t n;
+
+	if (!end)
+		return t->in.len > DAEMON_LINE_MAX ? -EBADMSG : 0;
+	n = (size_t)(end - t->in.data);
+	*ret = json_loadb(t->in.data, n, 0, NULL);
+	buf_drop(&t->in, n + 1);
+	return *ret ? 1 : -EBADMSG;
+}
+
+int daemon_talk_hear(struct daemon_talk *t, int64_t wait_ms, json_t **ret)
+{
+	int64_t until = clock_boot_ms() + wait_ms;
+
+	*ret = NULL;
+	for (;;) {
+		struct pollfd pfd = {.fd = t->fd, .events = POLLIN};
+		int64_t left = until - clock_boot_ms();
+		int r = take_line(t, ret);
+		ssize_t n;
+
+		if (r)
+			return r;
+		buf_reserve(&t->in, 65536);
+		n = recv(t->fd, t->in.data + t->in.len, 65536, 0);
+		if (n > 0) {
+			t->in.len += (size_t)n;
+			t->in.data[t->in.len] = '\0';
+			continue;
+		}
+		if (!n)
+			return -ECONNRESET;
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (left <= 0)
+			return 0;
+		poll(&pfd, 1, left > 60000 ? 60000 : (int)left);
+	}
+}
+
+void daemon_talk_done(struct daemon_talk *t)
+{
+	if (t->fd >= 0)
+		close(t->fd);
+	t->fd = -1;
+	buf_done(&t->in);
+}
+
+json_t *daemon_state(const char *db_path, const char *queue)
+{
+	CLEANUP(daemon_talk_done) struct daemon_talk t = {.fd = -1};
+	json_t *msg = NULL;
+
+	if (daemon_talk_open(&t, db_path, queue) < 0 ||
+		daemon_talk_say(&t, json_pack("{s:s}", "op", "state")) < 0 ||
+		daemon_talk_hear(&t, DAEMON_HELLO_MS, &msg) <= 0)
+		return NULL;
+	json_object_del(msg, "op");
+	return msg;
+}

@@ -1,0 +1,42 @@
+/*
+ * Talking to the daemon of a queue: how it's found by its socket, and lines of JSON with an answer that has its time. The
+ * socket lies beside the database ("queue.sock" for queue.db), so whoever names the queue finds its daemon. docs/daemon.md
+ * has the words.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/un.h>
+
+#define DAEMON_LINE_MAX (8 * 1024 * 1024)
+#define DAEMON_HELLO_MS 1000 /* who hasn't greeted by then isn't waited for */
+
+/*
+ * Its address; where the path is too long for one, it goes by way of the directory, which *ret_dir holds open for it (else
+ * -1; close it when connected or bound).
+ */
+int daemon_address(const char *db_path, struct sockaddr_un *ret, int *ret_dir, struct err *e);
+/* "<...>/queue.sock", to free. */
+char *daemon_socket_path(const char *db_path);
+
+struct daemon_talk {
+	int fd; /* -1: not open; for poll */
+	struct buf in;
+	int64_t pid;
+};
+/*
+ * 0: a daemon of this account that serves the queue `queue` has greeted us. -ENOENT: none answers within DAEMON_HELLO_MS, no
+ * sentence.
+ */
+int daemon_talk_open(struct daemon_talk *t, const char *db_path, const char *queue);
+int daemon_talk_say(struct daemon_talk *t, json_t *msg); /* takes msg */
+/* 1: *ret is the next message, to free. 0: none within wait_ms. Negative: it's gone, or talks nonsense. */
+int daemon_talk_hear(struct daemon_talk *t, int64_t wait_ms, json_t **ret);
+void daemon_talk_done(struct daemon_talk *t);
+/* Its live state (docs/daemon.md); NULL: there's no daemon. */
+json_t *daemon_state(const char *db_path, const char *queue);

@@ -1,0 +1,66 @@
+/* The monitor's keys: one table for dispatch, hints, help, the manual and the tests (monitor_keys.h). */
+#include "tui/monitor_keys.h"
+
+#include "base/cleanup.h"
+
+#define KEYS(...) \
+	{ \
+		__VA_ARGS__ \
+	}
+const struct monitor_key monitor_keys[] = {
+	{KEYS('v'), IN_ALL, DO_VIEW, "v", "view",
+		"switch between the nodes and all cards in one table"},
+	{KEYS('d'), IN_UNIFIED, DO_DETAIL, "d", "detail", "one line a card, or four"},
+	{KEYS('s'), IN_UNIFIED, DO_SORT, "s", "sort",
+		"order of the cards: by node, available first, busiest first"},
+	{KEYS('f'), IN_UNIFIED, DO_FILTER, "f", "filter",
+		"cards shown: all, available, busy; or the nodes that failed"},
+	{KEYS('g'), IN_UNIFIED, DO_GROUP, "g", NULL, "group the cards by node"},
+	{KEYS('u'), IN_ALL, DO_UNSUPPORTED, "u", NULL, "show or hide nodes without GPUs"},
+	{KEYS('t'), IN_ALL, DO_TRENDS, "t", "history", "the last 60 samples as graphs"},
+	{KEYS(KEY_RETURN, ' ', 'l', KEY_ARROW_RIGHT), IN_UNIFIED, DO_ENTER,
+		"Enter, Space, l, Right", "processes",
+		"into the selected card's processes; Enter confirms an armed signal"},
+	{KEYS(KEY_RETURN, ' '), IN_NODES, DO_TOGGLE, "Enter, Space", "open/close",
+		"open or close the selected server"},
+	{KEYS('h', KEY_ARROW_LEFT), IN_UNIFIED, DO_LEAVE, "h, Left", NULL, "back to the cards"},
+	{KEYS(KEY_TAB, KEY_BACKTAB), IN_UNIFIED, DO_SWITCH, "Tab", NULL, "the other pane"},
+	{KEYS('p'), IN_UNIFIED, DO_PANE, "p", NULL, "show or hide the processes"},
+	{KEYS('j', KEY_ARROW_DOWN), IN_ALL, DO_DOWN, "j, Down", NULL, "down"},
+	{KEYS('k', KEY_ARROW_UP), IN_ALL, DO_UP, "k, Up", NULL, "up"},
+	{KEYS(KEY_PAGE_DOWN), IN_ALL, DO_PAGE_DOWN, "PgDn", NULL, "a page down"},
+	{KEYS(KEY_PAGE_UP), IN_ALL, DO_PAGE_UP, "PgUp", NULL, "a page up"},
+	{KEYS(KEY_FIRST), IN_ALL, DO_FIRST, "Home", NULL, "to the first"},
+	{KEYS(KEY_LAST), IN_ALL, DO_LAST, "End", NULL, "to the last"},
+	{KEYS('/'), IN_UNIFIED, DO_PROC_FILTER, "/", NULL,
+		"show only processes that match what's typed"},
+	{KEYS('o', KEY_FN + 6), IN_UNIFIED, DO_PROC_SORT, "o, F6", NULL,
+		"order of the processes: the next column"},
+	{KEYS('O'), IN_UNIFIED, DO_PROC_REVERSE, "O", NULL, "the other way round"},
+	{KEYS('G'), IN_UNIFIED, DO_PROC_GROUP, "G", NULL,
+		"processes as a list, as a tree, or by user"},
+	{KEYS('+', '='), IN_UNIFIED, DO_MORE, "+", NULL, "more rows for processes"},
+	{KEYS('-'), IN_UNIFIED, DO_LESS, "-", NULL, "fewer rows for processes"},
+	{KEYS('['), IN_UNIFIED, DO_COMMAND_BACK, "[", NULL, "the command's earlier lines"},
+	{KEYS(']'), IN_UNIFIED, DO_COMMAND_ON, "]", NULL, "the command's further lines"},
+	{KEYS('i', KEY_FN + 7), IN_UNIFIED, DO_SIGINT, "i, F7", NULL,
+		"SIGINT to the selected process; once more, or Enter, confirms"},
+	{KEYS('T', KEY_FN + 8), IN_UNIFIED, DO_SIGTERM, "T, F8", NULL, "SIGTERM, likewise"},
+	{KEYS('K', KEY_FN + 9), IN_UNIFIED, DO_SIGKILL, "K, F9", NULL, "SIGKILL, likewise"},
+	{KEYS('a'), IN_NODES, DO_OPEN_ALL, "a", "open all", "open all servers"},
+	{KEYS('c'), IN_NODES, DO_CLOSE_ALL, "c", "close all", "close all servers"},
+	{KEYS('<', ','), IN_ALL, DO_PAST, "<", NULL,
+		"a second back in time, as far as the history goes"},
+	{KEYS('>', '.'), IN_ALL, DO_PRESENT, ">", NULL, "a second forward, up to now"},
+	{KEYS('x'), IN_UNIFIED, DO_FACTS, "x", "figures",
+		"every figure of the selected card, and why one is missing"},
+	{KEYS('y'), IN_ALL, DO_THEME, "y", NULL, "the next theme of colours"},
+	{KEYS('r'), IN_ALL, DO_RETRY, "r", NULL, "try the selected node again now"},
+	{KEYS('?', KEY_FN + 1), IN_ALL, DO_HELP, "?", "help", "this help"},
+	{KEYS(KEY_ESC), IN_ALL, DO_ESC, "Esc", NULL,
+		"cancel the signal, else clear the filter, else back to now"},
+	{KEYS(KEY_CTRL_L), IN_ALL, DO_REDRAW, "Ctrl-L", NULL, "draw the screen anew"},
+	{KEYS(KEY_CTRL_Z), IN_ALL, DO_STOP, "Ctrl-Z", NULL, "stop; fg goes on"},
+	{KEYS('q', KEY_CTRL_C), IN_ALL, DO_QUIT, "q", "quit", "quit"},
+};
+const size_t monitor_keys_n = ARRAY_LEN(monitor_keys);

@@ -1,0 +1,682 @@
+/*
+ * The queue's screen without a terminal: every key of its table, clicks, order, scope and activity; its pictures compared
+ * whole (tests/golden/tui/queue_*; GPUSTOW_UPDATE_GOLDEN=1 writes them anew, and git shows what changed); and its layout at
+ * many sizes and after random keys and clicks.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "queue_world.h"
+
+static struct queue_want wish(struct queue_world *w)
+{
+	struct queue_want first = queue_model_wish(&w->m);
+
+	while (queue_model_wish(&w->m).what)
+		;
+	return first;
+}
+
+static enum queue_wish press(struct queue_world *w, uint32_t key)
+{
+	wish(w);
+	queue_world_press(w, key);
+	return wish(w).what;
+}
+
+static void click(struct queue_world *w, int action, int64_t arg)
+{
+	struct input_event ev = {.kind = EVENT_CLICK};
+
+	queue_world_draw(w, 160, 50);
+	for (size_t i = w->f.n_hits; i-- > 0;) {
+		const struct hit *h = &w->f.hits[i];
+
+		if (h->action != action || h->arg != arg || !h->at.w || !h->at.h)
+			continue;
+		ev.x = h->at.x;
+		ev.y = h->at.y;
+		if (frame_find(&w->f, ev.x, ev.y) != h)
+			continue;
+		queue_model_event(&w->m, &ev, &w->f, 1000);
+		return;
+	}
+	fail_msg("nothing there does %d with %lld", action, (long long)arg);
+}
+
+static int64_t job_at(struct queue_world *w, size_t i)
+{
+	size_t n;
+	size_t *v = queue_model_jobs(&w->m, QUEUE_NOW, &n);
+	int64_t id = i < n ? w->m.snap.jobs[v[i]].id : 0;
+
+	free(v);
+	return id;
+}
+
+static size_t count(struct queue_world *w)
+{
+	size_t n;
+
+	free(queue_model_jobs(&w->m, QUEUE_NOW, &n));
+	return n;
+}
+
+static void select_job(struct queue_world *w, int64_t id)
+{
+	w->m.job = id;
+	w->m.focus = QFOCUS_JOBS;
+}
+
+/* ---- keys ---- */
+
+static void test_selection(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 2, 8);
+	queue_world_draw(&w, 120, 40);
+	/* The longest runtime first. */
+	assert_int_equal(w.m.job, 8);
+	press(&w, 'j');
+	assert_int_equal(w.m.job, 7);
+	press(&w, KEY_ARROW_UP);
+	assert_int_equal(w.m.job, 8);
+	press(&w, 'G');
+	assert_int_equal(w.m.job, job_at(&w, count(&w) - 1));
+	press(&w, 'g');
+	assert_int_equal(w.m.job, 8);
+	press(&w, KEY_PAGE_DOWN);
+	assert_int_equal(w.m.job, job_at(&w, (size_t)w.m.job_page < count(&w) ? (size_t)w.m.job_page
+									      : count(&w) - 1));
+	press(&w, KEY_PAGE_UP);
+	assert_int_equal(w.m.job, 8);
+	press(&w, KEY_TAB);
+	assert_int_equal(w.m.focus, QFOCUS_NODES);
+	press(&w, 'j');
+	assert_int_equal(w.m.node, 1);
+	press(&w, KEY_ARROW_RIGHT);
+	press(&w, KEY_ARROW_RIGHT);
+	assert_int_equal(w.m.card, 1);
+	press(&w, KEY_ARROW_LEFT);
+	press(&w, KEY_ARROW_LEFT);
+	press(&w, KEY_ARROW_LEFT);
+	assert_int_equal(w.m.card, -1);
+	press(&w, KEY_PAGE_DOWN);
+	assert_true(w.m.first_row > 0);
+	press(&w, KEY_PAGE_UP);
+	assert_int_equal(w.m.first_row, 0);
+	/* The last row is what waits for any GPU. */
+	press(&w, 'j');
+	press(&w, 'j');
+	assert_int_equal(w.m.node, 2);
+	press(&w, 'k');
+	assert_int_equal(w.m.node, 1);
+	queue_world_done(&w);
+}
+
+static void test_scope(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 2, 8);
+	queue_world_draw(&w, 120, 40);
+	press(&w, KEY_TAB);
+	press(&w, KEY_RETURN);
+	assert_int_equal(w.m.scope, SCOPE_NODE);
+	assert_int_equal(count(&w), 4);
+	press(&w, KEY_ARROW_RIGHT);
+	press(&w, KEY_ARROW_RIGHT);
+	press(&w, KEY_RETURN);
+	assert_int_equal(w.m.scope, SCOPE_CARD);
+	assert_int_equal(count(&w), 1);
+	press(&w, 'x');
+	assert_int_equal(w.m.scope, SCOPE_NONE);
+	press(&w, KEY_RETURN);
+	press(&w, KEY_ESC);
+	assert_int_equal(w.m.scope, SCOPE_NONE);
+	w.m.node = 2;
+	w.m.card = -1;
+	press(&w, KEY_RETURN);
+	assert_int_equal(w.m.scope, SCOPE_POOL);
+	assert_int_equal(count(&w), 5);
+	queue_world_done(&w);
+}
+
+static void test_changes(void **state)
+{
+	struct queue_world w;
+	struct queue_want wanted;
+
+	queue_world_make(&w, 1, 8);
+	select_job(&w, 1);
+	assert_int_equal(press(&w, 'c'), WISH_NONE);
+	assert_int_equal(w.m.armed, 1);
+	/* Another job isn't cancelled by the second press. */
+	press(&w, 'j');
+	assert_int_equal(w.m.armed, 0);
+	select_job(&w, 1);
+	press(&w, 'c');
+	assert_true(queue_model_tick(&w.m, 1000 + QUEUE_ARMED_MS));
+	assert_int_equal(w.m.armed, 0);
+	press(&w, 'c');
+	press(&w, KEY_ESC);
+	assert_int_equal(w.m.armed, 0);
+	press(&w, 'c');
+	queue_world_press(&w, 'c');
+	wanted = wish(&w);
+	assert_int_equal(wanted.what, WISH_CANCEL);
+	assert_int_equal(wanted.id, 1);
+	/* What has ended, and what doesn't wait. */
+	select_job(&w, 11);
+	assert_int_equal(press(&w, 'r'), WISH_REQUEUE);
+	assert_int_equal(press(&w, 'c'), WISH_NONE);
+	assert_non_null(strstr(w.m.notice, "ended already"));
+	select_job(&w, 1);
+	assert_int_equal(press(&w, 'r'), WISH_NONE);
+	assert_int_equal(press(&w, '+'), WISH_NONE);
+	assert_int_equal(press(&w, 'K'), WISH_NONE);
+	select_job(&w, 6);
+	queue_world_press(&w, '+');
+	assert_int_equal(wish(&w).by, 1);
+	queue_world_press(&w, '=');
+	assert_int_equal(wish(&w).by, 1);
+	queue_world_press(&w, '-');
+	wanted = wish(&w);
+	assert_int_equal(wanted.what, WISH_PRIORITY);
+	assert_int_equal(wanted.by, -1);
+	w.m.sort = QSORT_NAME;
+	queue_world_press(&w, 'K');
+	wanted = wish(&w);
+	assert_int_equal(wanted.what, WISH_MOVE);
+	assert_int_equal(wanted.by, 1);
+	assert_int_equal(w.m.sort, QSORT_QUEUE);
+	queue_world_press(&w, 'J');
+	assert_int_equal(wish(&w).by, -1);
+	{
+		struct input_event up = {.kind = EVENT_KEY,
+					   .key = KEY_ARROW_UP,
+					   .is_shifted = true},
+				   down = {.kind = EVENT_KEY,
+					   .key = KEY_ARROW_DOWN,
+					   .is_shifted = true};
+
+		queue_model_event(&w.m, &up, &w.f, 1000);
+		assert_int_equal(wish(&w).by, 1);
+		queue_model_event(&w.m, &down, &w.f, 1000);
+		assert_int_equal(wish(&w).by, -1);
+	}
+	queue_world_done(&w);
+}
+
+static void test_the_other_keys(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 1, 8);
+	queue_world_draw(&w, 120, 40);
+	for (int i = 1; i < QSORT_N; i++) {
+		int was = w.m.sort;
+
+		press(&w, 's');
+		assert_int_equal(w.m.sort, was % (QSORT_N - 1) + 1);
+	}
+	press(&w, 'S');
+	assert_true(w.m.is_reversed);
+	for (int i = 1; i <= QFILTER_HELD; i++) {
+		press(&w, 'f');
+		assert_int_equal(w.m.filter, i % QFILTER_HELD);
+	}
+	assert_int_equal(press(&w, 't'), WISH_TICK);
+	press(&w, 'a');
+	assert_false(w.m.is_auto);
+	press(&w, 'v');
+	assert_true(w.m.is_capacity);
+	press(&w, 'v');
+	press(&w, 'p');
+	assert_true(w.m.is_capacity);
+	assert_int_equal(w.m.procs, QPROCS_SUMMARY);
+	press(&w, 'p');
+	assert_int_equal(w.m.procs, QPROCS_ALL);
+	press(&w, 'p');
+	assert_int_equal(w.m.procs, QPROCS_OFF);
+	queue_world_press(&w, 'd');
+	assert_string_equal(w.m.wants[0].node, "gpu1");
+	assert_int_equal(wish(&w).what, WISH_DRAIN);
+	w.m.snap.nodes[0].is_drained = true;
+	assert_int_equal(press(&w, 'd'), WISH_RESUME);
+	assert_int_equal(press(&w, 'A'), WISH_ACK);
+	assert_int_equal(press(&w, 'T'), WISH_THEME);
+	assert_int_equal(press(&w, KEY_CTRL_L), WISH_REDRAW);
+	assert_int_equal(press(&w, KEY_CTRL_Z), WISH_STOP);
+	w.m.focus = QFOCUS_JOBS;
+	assert_int_equal(press(&w, KEY_RETURN), WISH_SHOW);
+	assert_true(w.m.has_detail);
+	assert_int_equal(press(&w, 'L'), WISH_LOG);
+	assert_true(w.m.has_log);
+	press(&w, 'L');
+	press(&w, KEY_RETURN);
+	assert_false(w.m.has_detail);
+	assert_int_equal(press(&w, 'q'), WISH_QUIT);
+	queue_world_done(&w);
+}
+
+static void test_help_quits_only_itself(void **state)
+{
+	static const uint32_t closes[] = {'?', KEY_ESC, 'q', KEY_RETURN, ' '};
+	struct queue_world w;
+
+	queue_world_make(&w, 1, 2);
+	for (size_t i = 0; i < ARRAY_LEN(closes); i++) {
+		press(&w, '?');
+		assert_true(w.m.has_help);
+		assert_int_equal(press(&w, closes[i]), WISH_NONE);
+		assert_false(w.m.has_help);
+	}
+	press(&w, '?');
+	press(&w, 'j');
+	queue_world_draw(&w, 80, 24);
+	assert_int_equal(w.m.help_scroll, 1);
+	press(&w, 'G');
+	queue_world_draw(&w, 80, 24);
+	assert_true(w.m.help_scroll > 10);
+	press(&w, 'g');
+	assert_int_equal(w.m.help_scroll, 0);
+	press(&w, KEY_PAGE_DOWN);
+	assert_int_equal(w.m.help_scroll, 10);
+	assert_int_equal(press(&w, 'c'), WISH_NONE);
+	assert_int_equal(w.m.armed, 0);
+	click(&w, QDO_CLOSE_HELP, 0);
+	assert_false(w.m.has_help);
+	queue_world_done(&w);
+}
+
+static void test_pages_of_text(void **state)
+{
+	CLEANUP(buf_done) struct buf log = {0};
+	struct queue_world w;
+
+	queue_world_make(&w, 1, 2);
+	select_job(&w, 1);
+	for (int i = 0; i < 100; i++)
+		buf_printf(&log, "line %d\n", i);
+	press(&w, 'L');
+	queue_model_take_log(&w.m, 1, buf_str(&log), NULL);
+	queue_world_draw(&w, 120, 40);
+	assert_int_equal(w.m.text_lines, 100);
+	/* Its end first; back is up. */
+	assert_int_equal(w.m.first_line, 0);
+	press(&w, '[');
+	assert_int_equal(w.m.first_line, w.m.text_page);
+	press(&w, ']');
+	assert_int_equal(w.m.first_line, 0);
+	for (int i = 0; i < 100; i++)
+		press(&w, '[');
+	assert_int_equal(w.m.first_line, 100 - w.m.text_page);
+	queue_world_done(&w);
+}
+
+/* ---- the mouse ---- */
+
+static void test_clicks(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 1, 4);
+	click(&w, QDO_SELECT_NODE, QUEUE_PLACE(0, 1));
+	assert_int_equal(w.m.scope, SCOPE_CARD);
+	assert_string_equal(w.m.scope_card, "1");
+	click(&w, QDO_CLEAR, 0);
+	assert_int_equal(w.m.scope, SCOPE_NONE);
+	click(&w, QDO_SELECT_NODE, QUEUE_PLACE(0, -1));
+	assert_int_equal(w.m.scope, SCOPE_NODE);
+	press(&w, 'x');
+	click(&w, QDO_CARD_OF_JOB, 1);
+	assert_true(w.m.has_detail);
+	assert_int_equal(w.m.job, 1);
+	click(&w, QDO_CARD_OF_JOB, 1);
+	assert_false(w.m.has_detail);
+	click(&w, QDO_POOL, 0);
+	assert_int_equal(w.m.scope, SCOPE_POOL);
+	press(&w, 'x');
+	click(&w, QDO_SORT_BY, QSORT_ID);
+	assert_int_equal(w.m.sort, QSORT_ID);
+	click(&w, QDO_SORT_BY, QSORT_ID);
+	assert_true(w.m.is_reversed);
+	click(&w, QDO_FILTER_BY, QFILTER_RUNNING);
+	assert_int_equal(w.m.filter, QFILTER_RUNNING);
+	assert_int_equal(w.m.job, 2);
+	click(&w, QDO_SELECT_JOB, 1);
+	assert_int_equal(w.m.job, 1);
+	assert_false(w.m.has_detail);
+	click(&w, QDO_SELECT_JOB, 1);
+	assert_true(w.m.has_detail);
+	click(&w, QDO_CANCEL, 0);
+	assert_int_equal(w.m.armed, 1);
+	click(&w, QDO_QUIT, 0);
+	queue_world_done(&w);
+	queue_world_lab(&w);
+	click(&w, QDO_LANE, QUEUE_PLACE(0, 0));
+	assert_int_equal(w.m.scope, SCOPE_LANE);
+	assert_int_equal(count(&w), 3);
+	/* By their place in the lane, whatever their priority. */
+	assert_int_equal(job_at(&w, 0), 4);
+	assert_int_equal(job_at(&w, 2), 2);
+	click(&w, QDO_ALERT, 1);
+	assert_int_equal(w.m.scope, SCOPE_NODE);
+	assert_string_equal(w.m.scope_node, "dead");
+	queue_world_done(&w);
+}
+
+static void test_the_wheel_acts_where_it_is(void **state)
+{
+	struct queue_world w;
+	struct input_event ev = {.kind = EVENT_WHEEL, .x = 5, .y = 5, .wheel = 1};
+
+	queue_world_make(&w, 8, 8);
+	queue_world_draw(&w, 120, 40);
+	queue_model_event(&w.m, &ev, &w.f, 0);
+	assert_int_equal(w.m.first_row, 1);
+	queue_world_draw(&w, 120, 40);
+	assert_int_equal(w.m.first_row, 1);
+	ev.y = 25;
+	queue_model_event(&w.m, &ev, &w.f, 0);
+	assert_int_equal(w.m.job, job_at(&w, 1));
+	queue_world_done(&w);
+}
+
+/* ---- rules ---- */
+
+static void test_activity(void **state)
+{
+	struct snap_node n = {.state = "up"};
+	struct snap_card c = {.is_present = true, .util_pct = 0, .used_mib = 0};
+
+	assert_int_equal(queue_activity(&n, &c), ACT_IDLE);
+	c.util_pct = 50;
+	assert_int_equal(queue_activity(&n, &c), ACT_BUSY);
+	c.n_external = 1;
+	assert_int_equal(queue_activity(&n, &c), ACT_EXTERNAL);
+	c.n_jobs = 1;
+	assert_int_equal(queue_activity(&n, &c), ACT_RUN);
+	strcpy(n.state, "down");
+	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
+	strcpy(n.state, "up");
+	c = (struct snap_card){.is_present = true, .util_pct = -1, .used_mib = -1};
+	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
+	/* Nothing held, but nobody measured what it does: that's no confirmed idleness. */
+	c.used_mib = 10;
+	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
+	c = (struct snap_card){.util_pct = 0, .used_mib = 0};
+	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
+}
+
+static void test_order(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 1, 4);
+	/* Without a runtime last, both ways. */
+	w.m.filter = QFILTER_ALL;
+	assert_int_equal(job_at(&w, 0), 2);
+	assert_int_equal(job_at(&w, 1), 1);
+	assert_int_equal(job_at(&w, 2), 8);
+	w.m.is_reversed = true;
+	assert_int_equal(job_at(&w, 0), 8);
+	assert_int_equal(job_at(&w, 2), 2);
+	w.m.sort = QSORT_QUEUE;
+	w.m.is_reversed = false;
+	w.m.filter = QFILTER_PENDING;
+	assert_int_equal(job_at(&w, 0), 7);
+	assert_int_equal(job_at(&w, 4), 3);
+	queue_world_done(&w);
+}
+
+static void test_selection_sticks(void **state)
+{
+	struct queue_world w;
+
+	queue_world_make(&w, 2, 4);
+	press(&w, 'j');
+	press(&w, 'j');
+	assert_int_equal(w.m.job, 2);
+	w.m.node = 1;
+	w.m.card = 2;
+	/* The first node is gone, a new job has come. */
+	json_array_remove(json_object_get(w.o, "nodes"), 0);
+	queue_world_job(&w, "running", "new", 0);
+	queue_world_take(&w);
+	assert_int_equal(w.m.job, 2);
+	assert_int_equal(w.m.node, 0);
+	assert_int_equal(w.m.card, 2);
+	queue_world_done(&w);
+}
+
+static void test_what_is_no_snapshot(void **state)
+{
+	static const char *const bad[] = {"null", "[]", "{}", "{\"nodes\":[],\"jobs\":[]}",
+		"{\"nodes\":1,\"jobs\":[],\"alerts\":[]}"};
+	struct snap s;
+	json_t *o = json_loads(
+		"{\"nodes\":[null,{\"gpus\":[1]}],\"jobs\":[{},7],\"alerts\":[[]]}", 0, NULL);
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		json_t *v = json_loads(bad[i], JSON_DECODE_ANY, NULL);
+
+		assert_int_equal(snap_read(v, &s), -EINVAL);
+		json_decref(v);
+	}
+	assert_int_equal(snap_read(o, &s), 0);
+	assert_int_equal(s.nodes[1].cards[0].util_pct, -1);
+	assert_string_equal(s.jobs[1].name, "");
+	snap_done(&s);
+	json_decref(o);
+}
+
+/* ---- golden screens ---- */
+
+static void assert_golden(const char *name, const struct buf *got)
+{
+	const char *root = getenv("SOURCE_ROOT");
+	CLEANUP_FREE char *path = xasprintf("%s/tests/golden/tui/%s.txt", root ? root : ".", name);
+	CLEANUP(buf_done) struct buf want = {0};
+	CLEANUP_CLOSE int fd = -1;
+
+	if (getenv("GPUSTOW_UPDATE_GOLDEN")) {
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+		assert_true(fd >= 0);
+		assert_int_equal(fd_write_all(fd, got->data, got->len), 0);
+		return;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		fail_msg("%s isn't there; GPUSTOW_UPDATE_GOLDEN=1 writes it", path);
+	assert_int_equal(fd_read_all(fd, &want, 1 << 20), 0);
+	assert_string_equal(buf_str(got), buf_str(&want));
+}
+
+static void golden(struct queue_world *w, const char *what)
+{
+	static const int sizes[][2] = {{60, 20}, {80, 24}, {120, 40}, {250, 70}};
+
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		CLEANUP(buf_done) struct buf b = {0};
+		char name[64];
+
+		/* Twice: the first remembers where its windows begin. */
+		queue_world_draw(w, sizes[i][0], sizes[i][1]);
+		queue_world_draw(w, sizes[i][0], sizes[i][1]);
+		grid_text(&w->f.grid, &b);
+		if (sizes[i][0] == 120)
+			grid_styles(&w->f.grid, &b);
+		snprintf(name, sizeof(name), "queue_%s-%dx%d", what, sizes[i][0], sizes[i][1]);
+		assert_golden(name, &b);
+	}
+}
+
+static void test_golden_screens(void **state)
+{
+	struct queue_world w;
+	json_t *shown;
+
+	queue_world_init(&w);
+	golden(&w, "reading");
+	queue_world_take(&w);
+	golden(&w, "none");
+	queue_world_done(&w);
+	queue_world_make(&w, 1, 2);
+	golden(&w, "one");
+	queue_world_done(&w);
+	queue_world_make(&w, 8, 8);
+	golden(&w, "eight");
+	press(&w, 'p');
+	golden(&w, "eight_capacity");
+	press(&w, 'p');
+	golden(&w, "eight_procs");
+	queue_world_done(&w);
+	queue_world_lab(&w);
+	golden(&w, "lab");
+	select_job(&w, 5);
+	press(&w, KEY_RETURN);
+	shown = json_pack("{s:I, s:s, s:[{s:I, s:b, s:s, s:s}], s:{s:s, s:s}}", "id", (json_int_t)5,
+		"why", "held: job 1 failed, and it was to complete", "needs", "id", (json_int_t)1,
+		"any", 0, "state", "failed", "name", QUEUE_HOSTILE, "job", "command",
+		"python -m train --config configs/base.yaml --out /data/some/long/path/to/results --seed 17 --resume",
+		"workdir", "/home/li/\xe6\xb7\xb1\xe5\xb1\xa4");
+	queue_model_take_shown(&w.m, shown);
+	json_decref(shown);
+	press(&w, 'c');
+	golden(&w, "lab_detail");
+	press(&w, KEY_ESC);
+	press(&w, 'L');
+	queue_model_take_log(&w.m, 5, "epoch 1\nepoch 2\n" QUEUE_HOSTILE "\nepoch 3\n", NULL);
+	golden(&w, "lab_log");
+	press(&w, '?');
+	golden(&w, "help");
+	press(&w, '?');
+	w.f.grid.ascii = true;
+	golden(&w, "ascii");
+	queue_world_done(&w);
+}
+
+/* ---- any size, any keys ---- */
+
+static void check_grid(struct frame *f)
+{
+	for (int y = 0; y < f->grid.rows; y++)
+		for (int x = 0; x < f->grid.cols; x++) {
+			const struct cell *c = grid_at(&f->grid, x, y);
+
+			for (const char *s = c->text; *s; s++)
+				assert_true((unsigned char)*s >= 0x20 && *s != 0x7F);
+			/* The bottom row is never written. */
+			if (y == f->grid.rows - 1 && f->grid.rows > 1)
+				assert_string_equal(c->text, "");
+		}
+	for (size_t i = 0; i < f->n_hits; i++) {
+		struct rect r = f->hits[i].at;
+
+		assert_true(r.x >= 0 && r.y >= 0 && r.x + r.w <= f->grid.cols &&
+			    r.y + r.h <= f->grid.rows);
+	}
+}
+
+static void test_any_size(void **state)
+{
+	static const int widths[] = {1, 2, 20, 59, 60, 61, 72, 80, 99, 100, 101, 119, 160, 300},
+			 heights[] = {1, 2, 10, 19, 20, 21, 24, 29, 30, 31, 40, 70, 100};
+	struct queue_world w;
+
+	queue_world_lab(&w);
+	for (int mode = 0; mode < 16; mode++) {
+		w.m.is_capacity = mode & 1;
+		w.m.has_detail = mode & 2;
+		w.m.has_log = mode & 4;
+		w.m.has_help = mode & 8;
+		for (size_t i = 0; i < ARRAY_LEN(widths); i++)
+			for (size_t k = 0; k < ARRAY_LEN(heights); k++) {
+				queue_world_draw(&w, widths[i], heights[k]);
+				check_grid(&w.f);
+			}
+	}
+	queue_world_done(&w);
+}
+
+static void test_random_keys_and_clicks(void **state)
+{
+	const char *given = getenv("SEED");
+	unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+
+	print_message("SEED=%u\n", seed);
+	srandom(seed);
+	for (int world = 0; world < 3; world++) {
+		struct queue_world w;
+		int cols = 120, rows = 40;
+
+		if (world == 2)
+			queue_world_lab(&w);
+		else
+			queue_world_make(&w, world * 3, 8);
+		for (int i = 0; i < 1500; i++) {
+			struct input_event ev = {.kind = random() % 3	? EVENT_KEY
+							 : random() % 2 ? EVENT_CLICK
+									: EVENT_WHEEL,
+				.x = (int)(random() % cols),
+				.y = (int)(random() % rows),
+				.wheel = random() % 2 ? 1 : -1};
+			const struct queue_key *k =
+				&queue_screen_keys[(size_t)random() % queue_screen_keys_n];
+
+			ev.key = k->keys[0];
+			queue_model_event(&w.m, &ev, &w.f, i * 100);
+			queue_model_tick(&w.m, i * 100);
+			while (queue_model_wish(&w.m).what)
+				;
+			if (!(random() % 20)) {
+				json_array_remove(
+					json_object_get(w.o, random() % 2 ? "nodes" : "jobs"), 0);
+				queue_world_take(&w);
+			}
+			cols = 1 + (int)(random() % 200);
+			rows = 1 + (int)(random() % 60);
+			queue_world_draw(&w, cols, rows);
+			check_grid(&w.f);
+		}
+		queue_world_done(&w);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_selection),
+		cmocka_unit_test(test_scope),
+		cmocka_unit_test(test_changes),
+		cmocka_unit_test(test_the_other_keys),
+		cmocka_unit_test(test_help_quits_only_itself),
+		cmocka_unit_test(test_pages_of_text),
+		cmocka_unit_test(test_clicks),
+		cmocka_unit_test(test_the_wheel_acts_where_it_is),
+		cmocka_unit_test(test_activity),
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_selection_sticks),
+		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_golden_screens),
+		cmocka_unit_test(test_any_size),
+		cmocka_unit_test(test_random_keys_and_clicks),
+	};
+
+	if (!setlocale(LC_ALL, "C.UTF-8"))
+		return 77;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
