@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from harness import MARK, note, until, wait_for
+from harness import MARK, note, program, until, wait_for
 from queue_bed import Queue
 
 LANE = "local:0"
@@ -470,6 +470,69 @@ def test_controller_dies_while_it_hands_out_a_lane(world, queue, point):
     assert [queue.events(j).count("job_started") for j in jobs] == [1] * 4
 
 
+# --- under the daemon ---
+
+@pytest.fixture
+def daemon(world, queue):
+    s = world.spawn(program(), "queue", "daemon", "--interval", "600")
+    until(lambda: (queue.home / "queue.sock").exists() or s.process.poll() is not None, why=s.tell)
+    yield s
+    s.kill(signal.SIGTERM).wait(0)
+
+
+def test_daemon_hands_out_a_lane_and_takes_its_changes(world, queue, daemon):
+    head = queue.put(wait_for("go"), "--name", "head")
+    queue.lane("pause")
+    queue.tick()
+    jobs = [queue.put(note(f"job{i}"), tick=True) for i in range(4)]
+    assert queue.lane("move", jobs[3], "--to", "head")["lane"]["name"] == LANE
+    queue.tick()
+    assert queue.view()["request"] is False and queue.queued() == [jobs[3], head, *jobs[:3]]
+    queue.lane("move", head, "--to", "head")
+    queue.lane("resume")
+    until(lambda: queue.state(head) == "running")
+    # What waits behind it has one bind each, and the node's word is behind none of the changes.
+    until(lambda: queue.view()["request"] is False and queue.queued() == [jobs[3], *jobs[:3]])
+    world.ask("job", "cancel", str(jobs[1]))
+    until(lambda: queue.state(jobs[1]) == "cancelled")
+    (world.dir / "go").touch()
+    # Nobody asks for a pass any more: the daemon hears of each start and end.
+    until(lambda: all(queue.state(j) == "completed" for j in (head, jobs[3], jobs[0], jobs[2])),
+          why=lambda: json.dumps([queue.jobs(), queue.view()]))
+    assert world.judge() == ["job3", "job0", "job2"]
+    assert [queue.job(j)["attempt"] for j in (head, jobs[3], jobs[0], jobs[2])] == [1] * 4
+    assert all(queue.events(j).count("job_started") == 1 and queue.events(j).count("job_finished") == 1
+               for j in (head, jobs[3], jobs[0], jobs[2]))
+    assert all(queue.attempts(j)[0]["run_dir"] == str(queue.dir(j)) for j in (head, jobs[3], jobs[0], jobs[2]))
+    assert queue.rows("SELECT epoch FROM lease")[0]["epoch"] == 2  # the fixture's tick, then the daemon's alone
+
+
+def test_daemon_sends_large_bodies_ahead_of_a_lane(world, queue, daemon):
+    queue.lane("pause")
+    own = [queue.submit("# " + "x" * 3000000 + "\n" + note(f"large{i}"), gpus=1, vram_mib=10) for i in range(3)]
+    for j in own:
+        queue.lane("assign", j, "--no-tick")
+    queue.tick()
+    until(lambda: queue.tick() and queue.view()["request"] is False and queue.queued() == own)
+    queue.lane("resume")
+    until(lambda: all(queue.state(j) == "completed" for j in own), why=lambda: json.dumps([queue.jobs(), queue.view()]))
+    assert world.judge() == [f"large{i}" for i in range(3)]
+    assert [queue.job(j)["attempt"] for j in own] == [1] * 3
+
+
+def test_frozen_node_holds_up_the_daemons_pass_for_a_second_at_most(world, queue, daemon, frozen):
+    jobs = [queue.put(note(f"job{i}")) for i in range(2)]
+    queue.lane("pause")
+    queue.tick()
+    thaw = frozen()
+    queue.lane("resume", "--no-tick")
+    queue.tick()
+    assert [queue.state(j) for j in jobs] == ["pending"] * 2 and queue.view()["request"] is True
+    thaw()
+    until(lambda: queue.tick() and all(queue.state(j) == "completed" for j in jobs))
+    assert world.judge() == ["job0", "job1"]
+
+
 def test_large_lane_and_large_bodies(world, queue):
     queue.lane("pause")
     own = queue.submit("# " + "x" * 200000 + "\n" + note("large"), gpus=1, vram_mib=10)  # too large for a message: sent ahead
@@ -484,5 +547,4 @@ def test_large_lane_and_large_bodies(world, queue):
 
 
 def tick_words():
-    from harness import program
     return program(), "queue", "tick", "--json"
