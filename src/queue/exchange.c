@@ -219,9 +219,8 @@ void exchange_message(struct pass_node *n, const char *op, const json_t *msg)
 	} of_attempts[] = {{"claimed", on_claimed}, {"started", on_started}, {"ended", on_ended},
 		{"refused", on_refused}, {"conflict", on_conflict}, {"other-root", on_not_taken},
 		{"stale", on_not_taken}};
-	int64_t job, attempt;
-
 	bool is_lanes = lanes_message(n, op, msg);
+	int64_t job, attempt;
 
 	if (!is_lanes && !strcmp(op, "error")) {
 		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",

@@ -178,8 +178,9 @@ static int take_notes(struct controller *c, struct err *e)
 		notes_drop(&c->p);
 	if (k.n)
 		c->owner.happened(c->owner.arg);
-	if (k.n_free)
+	if (k.n_free || c->p.is_lane_late)
 		c->owner.wants(c->owner.arg, 0);
+	c->p.is_lane_late = false;
 	if (k.n_refused)
 		c->owner.wants(c->owner.arg, LAUNCH_REFUSED_MS + 1);
 	return 0;

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ID_BASE ((int64_t)1 << 40) /* of the questions about lanes: streams and `observe` have lower ones */
+#define ID_BASE \
+	((int64_t)1 << 40) /* of the questions about lanes: streams and `observe` have lower ones */
 #define MESSAGE_MAX (700 * 1024) /* bytes of JSON, below the wire's limit */
 #define SENDS_MAX 3 /* of one document: whatever it lacks, it has then */
 #define START_MS \
@@ -93,8 +94,8 @@ static json_t *cards_json(const struct lane_docs *d, const struct lane_doc *doc)
 static json_t *head(const struct lane_docs *d, const struct lane_doc *doc, int64_t part)
 {
 	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:o, s:I, s:b, s:I}", "op", "lane", "id",
-		(json_int_t)(d->first_id + (doc - d->v)), "root_id", doc->node->hello.root_id, "name",
-		doc->lane->row->name, "generation", (json_int_t)doc->generation, "cards",
+		(json_int_t)(d->first_id + (doc - d->v)), "root_id", doc->node->hello.root_id,
+		"name", doc->lane->row->name, "generation", (json_int_t)doc->generation, "cards",
 		cards_json(d, doc), "concurrency", (json_int_t)doc->lane->row->concurrency,
 		"paused", doc->is_paused, "part", (json_int_t)part);
 }
@@ -139,9 +140,9 @@ static void name_bodies(const struct lane_doc *doc)
 	struct pass *p = doc->node->pass;
 
 	for (size_t i = 0; i < doc->n; i++) {
-		struct flight *f = doc->items[i].whole ? flight_of(p, doc->items[i].job,
-								 doc->items[i].attempt)
-						       : NULL;
+		struct flight *f = doc->items[i].whole
+					   ? flight_of(p, doc->items[i].job, doc->items[i].attempt)
+					   : NULL;
 
 		if (f && f->is_lane)
 			f->state = FLIGHT_OVER;
@@ -214,9 +215,13 @@ bool lanes_message(struct pass_node *n, const char *op, const json_t *msg)
 	if (!strcmp(op, "lane-waits"))
 		return true;
 	/* An answer that comes after its round: what the node has is seen by the next pass. */
-	if (!doc)
-		return !strcmp(op, "lane") || !strcmp(op, "lane-lacks") ||
-		       json_integer_value(json_object_get(msg, "id")) >= ID_BASE;
+	if (!doc) {
+		bool is_answer = !strcmp(op, "lane") || !strcmp(op, "lane-lacks");
+
+		n->pass->is_lane_late |= is_answer;
+		n->held->is_used_up |= is_answer;
+		return is_answer || json_integer_value(json_object_get(msg, "id")) >= ID_BASE;
+	}
 	if (doc->state != DOC_SENT)
 		return true;
 	if (!strcmp(op, "lane") || !strcmp(op, "lane-lacks")) {
@@ -357,9 +362,9 @@ static bool has_body_under_way(const struct lane_doc *doc)
 	struct pass *p = doc->node->pass;
 
 	for (size_t i = 0; i < doc->n; i++) {
-		const struct flight *f = doc->items[i].whole ? flight_of(p, doc->items[i].job,
-								       doc->items[i].attempt)
-							     : NULL;
+		const struct flight *f =
+			doc->items[i].whole ? flight_of(p, doc->items[i].job, doc->items[i].attempt)
+					    : NULL;
 
 		if (f && f->staging)
 			return true;

@@ -87,8 +87,10 @@ static void conclude(struct pass *p, struct flight *f)
 	}
 	staging_free(s);
 	f->staging = NULL;
-	if (!has_failed && f->is_lane)
+	if (!has_failed && f->is_lane) {
 		f->staged_ms = clock_boot_ms();
+		p->is_lane_late |= !p->lane_docs;
+	}
 	free(f->body);
 	f->body = NULL;
 }

@@ -202,6 +202,7 @@ struct pass {
 	struct lane_docs *lane_docs; /* of the round that's on its way; NULL: none */
 	int lane_round;
 	bool is_lane_again; /* another round of lanes is wanted */
+	bool is_lane_late; /* an answer or a body that a round didn't wait for is here: another pass is wanted */
 	int64_t lane_ids; /* questions about lanes so far: an answer is never taken for another one's */
 	size_t n_sent; /* launches of this round that were in the air at first */
 	size_t n_stops; /* asked for in this pass, their ends not seen yet */
