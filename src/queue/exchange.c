@@ -131,8 +131,10 @@ static struct flight *over(struct pass *p, int64_t job, int64_t attempt)
 {
 	struct flight *f = flight_of(p, job, attempt);
 
-	if (f)
+	if (f) {
 		f->state = FLIGHT_OVER;
+		f->kept_ms = 0;
+	}
 	p->flight_news_ms = clock_boot_ms();
 	return f;
 }
@@ -152,6 +154,8 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 	}
 	if (!f)
 		return;
+	if (f->is_lane)
+		f->kept_ms = clock_boot_ms();
 	if (f->state == FLIGHT_SENT)
 		f->state = FLIGHT_CLAIMED;
 	if (dir) {

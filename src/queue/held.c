@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define SOON_MS 2
-#define LANE_BODY_MS 60000 /* so long an entry that was sent ahead waits to be named */
+#define LANE_KEPT_MS 60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
 #define FREED_MIN_MIB 64 /* less than that starts nothing that waits */
 
 struct controller {
@@ -267,10 +267,11 @@ static void end_long_flights(struct controller *c)
 			pool_reopen(c->p.flights[i].held);
 }
 
-/* Its body is there, but its lane couldn't be told yet: the next pass names it. */
+/* Its body is there, but its lane couldn't be told yet; or it was claimed in one, and its start, which wants `dir`, is to come. */
 static bool is_kept_for_lane(const struct flight *f)
 {
-	return f->is_lane && f->staged_ms && clock_boot_ms() - f->staged_ms < LANE_BODY_MS;
+	return f->is_lane && f->kept_ms && (f->state == FLIGHT_BOUND || f->dir) &&
+	       clock_boot_ms() - f->kept_ms < LANE_KEPT_MS;
 }
 
 /* Those that are over, that never left, or whose link is gone: what the record says of them is all there is. */
@@ -280,8 +281,9 @@ static void sweep_flights(struct controller *c)
 
 	for (size_t i = 0; i < c->p.n_flights; i++) {
 		struct flight *f = &c->p.flights[i];
-		bool stays = f->held && f->state != FLIGHT_OVER &&
-			     (f->state != FLIGHT_BOUND || f->staging || is_kept_for_lane(f));
+		bool stays = f->held && (is_kept_for_lane(f) ||
+				       (f->state != FLIGHT_OVER &&
+					       (f->state != FLIGHT_BOUND || f->staging)));
 
 		if (stays)
 			c->p.flights[n++] = *f;

@@ -136,6 +136,33 @@ static bool has_other_order(const struct lane_doc *doc, const json_t *lane)
 	return k < doc->wants.n;
 }
 
+static bool is_other(const struct lane_doc *doc, const json_t *lane)
+{
+	return json_is_true(json_object_get(lane, "paused")) != doc->is_paused ||
+	       json_integer_value(json_object_get(lane, "concurrency")) !=
+		       doc->lane->row->concurrency ||
+	       has_other_order(doc, lane);
+}
+
+static bool is_acked(const struct lane_doc *doc)
+{
+	const struct store_lane *r = doc->lane->row;
+
+	return r->generation <= r->acked_generation &&
+	       !strcmp(r->acked_root, doc->node->hello.root_id);
+}
+
+/* It took what it was sent, and its answer came too late to be heard: what `observe` brought says the same. */
+static bool is_taken(const struct lane_doc *doc, const json_t *lane)
+{
+	return lane && !is_acked(doc) && doc->lane->row->generation > 0 &&
+	       json_integer_value(json_object_get(lane, "generation")) ==
+		       doc->lane->row->generation &&
+	       json_integer_value(json_object_get(lane, "incarnation")) ==
+		       doc->node->pass->lease.incarnation &&
+	       !is_other(doc, lane);
+}
+
 static bool has_changed(const struct lane_doc *doc, const json_t *lane)
 {
 	const struct store_lane *r = doc->lane->row;
@@ -144,12 +171,9 @@ static bool has_changed(const struct lane_doc *doc, const json_t *lane)
 	if (!lane && !doc->wants.n && !(is_known && r->generation > r->acked_generation))
 		return false;
 	/* Nobody ever told the node of it, and there's nothing to tell. */
-	if (r->generation > r->acked_generation ||
-		strcmp(r->acked_root, doc->node->hello.root_id) != 0)
-		return true;
-	return !lane || json_is_true(json_object_get(lane, "paused")) != doc->is_paused ||
-	       json_integer_value(json_object_get(lane, "concurrency")) != r->concurrency ||
-	       has_other_order(doc, lane);
+	if (!is_acked(doc))
+		return !is_taken(doc, lane);
+	return !lane || is_other(doc, lane);
 }
 
 static struct pass_node *node_of(
@@ -397,16 +421,24 @@ static int record_all(struct lane_docs *d, size_t *ret_n, struct err *e)
 
 	for (size_t i = 0; r >= 0 && i < d->n; i++) {
 		struct lane_doc *doc = &d->v[i];
+		const json_t *there = lane_of_node(doc->node, doc->lane->row->name);
 		CLEANUP_FREE char *state = NULL;
-		bool is_seen = is_seen_news(d, doc, &state);
+		bool is_late = !doc->generation && is_taken(doc, there);
+		bool is_seen = !is_late && is_seen_news(d, doc, &state);
 
-		if (!is_seen && doc->state != DOC_ANSWERED)
+		if (!is_seen && !is_late && doc->state != DOC_ANSWERED)
 			continue;
 		if (!is_open)
 			r = pass_begin(d->pass, e);
 		if (r < 0)
 			return r;
 		is_open = true;
+		if (is_late) {
+			state = lane_state_text(there);
+			r = store_lane_acked(d->pass->store, doc->lane->row->name,
+				doc->node->hello.root_id, doc->lane->row->generation, state, e);
+			continue;
+		}
 		r = is_seen ? store_lane_seen(d->pass->store, doc->lane->row->name, state, e)
 			    : take_answer(d, doc, ret_n, e);
 	}
@@ -490,9 +522,8 @@ static int hand_out(struct pass *p, struct err *e)
 		r = pass_keep(p, e);
 	if (r < 0)
 		return r;
-	lane_docs_begin(d);
 	p->stage = PASS_LANE_ANSWERS;
-	return 0;
+	return lane_docs_begin(d, e);
 }
 
 void lanes_drop(struct pass *p)

@@ -52,7 +52,7 @@ struct lane_docs {
 };
 
 /* lanes_send.c: all that have a generation are to be sent. */
-void lane_docs_begin(struct lane_docs *d);
+int lane_docs_begin(struct lane_docs *d, struct err *e);
 /* Goes on as far as it can: bodies, documents, what nodes lack. 1: some are waited for. 0: each has its answer, or is late. */
 int lane_docs_turn(struct lane_docs *d, struct err *e);
 /* What the node has of that lane; NULL. {"name", "generation", "paused", "concurrency", "queued", "waits", "why"} */

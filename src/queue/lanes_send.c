@@ -144,8 +144,10 @@ static void name_bodies(const struct lane_doc *doc)
 					   ? flight_of(p, doc->items[i].job, doc->items[i].attempt)
 					   : NULL;
 
-		if (f && f->is_lane)
+		if (f && f->is_lane) {
 			f->state = FLIGHT_OVER;
+			f->kept_ms = 0;
+		}
 	}
 }
 
@@ -218,7 +220,7 @@ bool lanes_message(struct pass_node *n, const char *op, const json_t *msg)
 	if (!doc) {
 		bool is_answer = !strcmp(op, "lane") || !strcmp(op, "lane-lacks");
 
-		n->pass->is_lane_late |= is_answer;
+		n->pass->is_lane_late |= !strcmp(op, "lane");
 		n->held->is_used_up |= is_answer;
 		return is_answer || json_integer_value(json_object_get(msg, "id")) >= ID_BASE;
 	}
@@ -341,7 +343,29 @@ static bool is_any_about_to_start(const struct lane_docs *d)
 	return false;
 }
 
-void lane_docs_begin(struct lane_docs *d)
+/* What was sent ahead in an earlier pass, and not named then, goes whole: the node would only say that it lacks it. */
+static int take_bodies_ahead(struct lane_docs *d, struct err *e)
+{
+	struct pass *p = d->pass;
+	int r = 0;
+
+	for (size_t i = 0, n = p->n_flights; i < n; i++)
+		for (size_t k = 0; r >= 0 && k < d->n; k++) {
+			const struct flight *f = &p->flights[i];
+			struct lane_doc *doc = &d->v[k];
+			struct lane_item *x;
+
+			if (!f->is_lane || f->state != FLIGHT_BOUND || !doc->generation ||
+				f->held != doc->node->held)
+				continue;
+			x = item_of(doc, f->job, f->attempt);
+			if (x && !x->whole)
+				r = make_whole(d, doc, x, e);
+		}
+	return r < 0 ? r : 0;
+}
+
+int lane_docs_begin(struct lane_docs *d, struct err *e)
 {
 	struct pass *p = d->pass;
 	int64_t wait = p->config->settings.launch_timeout_ms;
@@ -355,6 +379,7 @@ void lane_docs_begin(struct lane_docs *d)
 	for (size_t i = 0; i < d->n; i++)
 		if (d->v[i].generation)
 			d->v[i].state = DOC_READY;
+	return take_bodies_ahead(d, e);
 }
 
 static bool has_body_under_way(const struct lane_doc *doc)

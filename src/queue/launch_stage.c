@@ -88,7 +88,7 @@ static void conclude(struct pass *p, struct flight *f)
 	staging_free(s);
 	f->staging = NULL;
 	if (!has_failed && f->is_lane) {
-		f->staged_ms = clock_boot_ms();
+		f->kept_ms = clock_boot_ms();
 		p->is_lane_late |= !p->lane_docs;
 	}
 	free(f->body);
