@@ -18,7 +18,8 @@
 #include <string.h>
 
 #define SOON_MS 2
-#define LANE_KEPT_MS 60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
+#define LANE_KEPT_MS \
+	60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
 #define FREED_MIN_MIB 64 /* less than that starts nothing that waits */
 
 struct controller {
@@ -282,8 +283,8 @@ static void sweep_flights(struct controller *c)
 	for (size_t i = 0; i < c->p.n_flights; i++) {
 		struct flight *f = &c->p.flights[i];
 		bool stays = f->held && (is_kept_for_lane(f) ||
-				       (f->state != FLIGHT_OVER &&
-					       (f->state != FLIGHT_BOUND || f->staging)));
+						(f->state != FLIGHT_OVER &&
+							(f->state != FLIGHT_BOUND || f->staging)));
 
 		if (stays)
 			c->p.flights[n++] = *f;
