@@ -490,8 +490,13 @@ def test_daemon_hands_out_a_lane_and_takes_its_changes(world, queue, daemon):
     queue.lane("move", head, "--to", "head")
     queue.lane("resume")
     until(lambda: queue.state(head) == "running")
-    # What waits behind it has one bind each, and the node's word is behind none of the changes.
+    # What its node has is left alone: one bind each.
     until(lambda: queue.view()["request"] is False and queue.queued() == [jobs[3], *jobs[:3]])
+    waiting = [jobs[3], *jobs[:3]]
+    before = [queue.attempts(j) for j in waiting], queue.rows("SELECT name, generation FROM lanes ORDER BY name")
+    for _ in range(2):
+        queue.tick()
+        assert ([queue.attempts(j) for j in waiting], queue.rows("SELECT name, generation FROM lanes ORDER BY name")) == before
     world.ask("job", "cancel", str(jobs[1]))
     until(lambda: queue.state(jobs[1]) == "cancelled")
     (world.dir / "go").touch()
