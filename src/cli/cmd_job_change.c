@@ -32,6 +32,7 @@ struct result {
 	int64_t id;
 	bool did;
 	bool is_wanted; /* cancel: the node has to speak first */
+	bool is_pending; /* and it hasn't started there, as far as is known */
 	bool is_missing;
 	char *why; /* when not; else NULL */
 	int64_t *dropped; /* release */
@@ -152,6 +153,7 @@ static int look_again(struct queue *q, struct results *l, struct err *e)
 			return r;
 		l->v[i].did = j.state == JOB_STATE_CANCELLED;
 		l->v[i].is_wanted = !job_state_is_terminal(j.state);
+		l->v[i].is_pending = j.state == JOB_STATE_PENDING;
 		if (l->v[i].is_wanted && !queue_is_away(q, j.bind.node, &l->v[i].why))
 			l->v[i].why = NULL;
 		else if (!l->v[i].did && !l->v[i].is_wanted)
@@ -211,7 +213,11 @@ static void put_result(struct queue *q, enum what what, const struct result *r, 
 	json_t *holds;
 
 	buf_printf(out, "job %" PRId64 ": ", r->id);
-	if (r->is_wanted && r->why)
+	if (r->is_wanted && r->is_pending)
+		buf_printf(out,
+			"its cancel is a request until its node has let go of it%s%s; `job wait` says when it has",
+			r->why ? ": " : "", r->why ? r->why : "");
+	else if (r->is_wanted && r->why)
 		buf_printf(out, "will be told to end when its node answers: %s", r->why);
 	else if (r->is_wanted)
 		buf_puts(out, "is told to end; `job wait` says when it has");

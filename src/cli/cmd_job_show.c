@@ -39,11 +39,13 @@ static int reason_make(struct queue *q, const struct job *j, struct reason *ret,
 	ret->at = -1;
 	if (!job_state_is_terminal(j->state) && !queue_is_away(q, j->bind.node, &ret->away))
 		ret->away = NULL;
-	if (j->state != JOB_STATE_PENDING || j->is_bound)
+	if (j->state != JOB_STATE_PENDING)
 		return 0;
 	r = cluster_load(q->store, &q->config, clock_wall_ms(), true, &ret->c, e);
 	if (r)
 		return r;
+	if (j->is_bound)
+		return 0;
 	cluster_plan(&ret->c, NULL, &ret->p);
 	ret->at = cluster_pending(&ret->c, j->id);
 	return 0;
@@ -62,9 +64,7 @@ static void put_reason(const struct reason *r, const struct job *j, struct buf *
 	if (r->at >= 0)
 		cluster_why(&r->c, &r->p, (size_t)r->at, out);
 	else if (j->state == JOB_STATE_PENDING)
-		buf_printf(out,
-			"handed to %s, start not confirmed yet; the next pass asks that node again",
-			j->bind.node ? j->bind.node : "its node");
+		cluster_why_bound(&r->c, j, out);
 	else if (j->state == JOB_STATE_RUNNING && r->away)
 		buf_printf(out,
 			"it ran when its node was last seen, and nothing was heard of it since: %s. What became of it is known once the node answers",

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/queue_lanes.h"
 #include "cli/queue_wait.h"
 #include "queue/cluster.h"
 #include "queue/record_json.h"
@@ -127,7 +128,38 @@ static int put_all(struct queue *q, struct submit_jobs *l, struct submitted *s, 
 	return r;
 }
 
-static int submit_all(struct queue *q, struct submit_jobs *l, struct submitted *ret, struct err *e)
+/* NODE:GPUS, as submit_make has resolved it; made on demand. */
+static int make_lane(struct queue *q, const struct submit_jobs *l, struct err *e)
+{
+	const struct job *j = l->n ? &l->v[0] : NULL;
+	int r;
+
+	if (!j || !j->lane)
+		return 0;
+	r = store_lane_make(
+		q->store, j->node_constraint, j->lane + strlen(j->node_constraint) + 1, e);
+	return r < 0 ? r : 0;
+}
+
+/* Several keep their order: each behind the one before it. What was there already isn't moved. */
+static int place_all(struct queue *q, const struct submit_options *o, const struct submit_jobs *l,
+	const struct submitted *s, struct err *e)
+{
+	struct store_place at;
+	int64_t position;
+	int r = queue_lane_parse_place("at", o->at, &at, e);
+
+	for (size_t i = 0; o->at && !r && i < l->n; i++) {
+		if (s->was_there[i])
+			continue;
+		r = store_lane_move(q->store, l->v[i].lane, s->ids[i], &at, &position, e);
+		at = (struct store_place){STORE_PLACE_AFTER, s->ids[i]};
+	}
+	return r;
+}
+
+static int submit_all(struct queue *q, const struct submit_options *o, struct submit_jobs *l,
+	struct submitted *ret, struct err *e)
 {
 	int r = store_begin(q->store, NULL, e);
 
@@ -136,7 +168,11 @@ static int submit_all(struct queue *q, struct submit_jobs *l, struct submitted *
 	ret->was_there = xcalloc(l->n, sizeof(*ret->was_there));
 	if (r)
 		return r;
-	r = put_all(q, l, ret, e);
+	r = make_lane(q, l, e);
+	if (!r)
+		r = put_all(q, l, ret, e);
+	if (!r)
+		r = place_all(q, o, l, ret, e);
 	if (r) {
 		store_abort(q->store);
 		return r;
@@ -270,8 +306,7 @@ static void put_state(struct queue *q, struct cluster *c, struct cluster_plan *p
 {
 	buf_puts(out, was_there ? "was there already (same key): " : "submitted: ");
 	if (j->state == JOB_STATE_PENDING && j->is_bound) {
-		buf_puts(out, "handed to the node, start not confirmed yet");
-		put_place(j, out);
+		cluster_why_bound(c, j, out);
 	} else if (j->state == JOB_STATE_PENDING) {
 		buf_puts(out, job_is_held(j) ? "held" : "waits");
 		put_why(q, c, p, j->id, out);
@@ -483,7 +518,7 @@ static int submit_exec(const struct program *p, void *opts, int argc, char **arg
 	if (!r && o->dry_run)
 		return dry_run(&q, &jobs, e);
 	if (!r)
-		r = submit_all(&q, &jobs, &s, e);
+		r = submit_all(&q, o, &jobs, &s, e);
 	return r ? r : tell(&q, o, &s, e);
 }
 

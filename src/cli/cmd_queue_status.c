@@ -11,6 +11,7 @@
 #include "cli/queue_alerts.h"
 #include "cli/queue_json.h"
 #include "cli/queue_keeper.h"
+#include "cli/queue_lanes.h"
 #include "cli/queue_nodes.h"
 #include "queue/daemon_client.h"
 #include "queue/record_json.h"
@@ -191,6 +192,22 @@ static json_t *head_json(const struct queue *q, const struct status *s)
 	return o;
 }
 
+static int put_lanes(struct queue *q, const struct status *s, struct queue_json *out, struct err *e)
+{
+	int r = 0;
+
+	queue_json_list(out, "lanes");
+	for (size_t i = 0; !r && i < s->c.n_lanes; i++) {
+		json_t *one;
+
+		r = queue_lane_json(q, &s->c, &s->c.lanes[i], &one, e);
+		if (!r)
+			queue_json_item(out, one);
+	}
+	queue_json_list_end(out);
+	return r;
+}
+
 static int print_json(
 	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
 {
@@ -202,8 +219,9 @@ static int print_json(
 	queue_json_begin(&out, e);
 	queue_json_members(&out, head_json(q, s));
 	r = put_jobs(q, &out, "held", &held, s->now_ms, e);
-	queue_json_members(
-		&out, json_pack("{s:o, s:[]}", "nodes", queue_nodes_json(&s->c, view), "lanes"));
+	queue_json_members(&out, json_pack("{s:o}", "nodes", queue_nodes_json(&s->c, view)));
+	if (!r)
+		r = put_lanes(q, s, &out, e);
 	if (!r)
 		r = put_jobs(q, &out, "jobs", &active, s->now_ms, e);
 	queue_json_list(&out, "recent");
@@ -333,7 +351,7 @@ static void put_active(const struct status *s, const struct row_style *style, st
 static int print_text(
 	struct queue *q, const struct status *s, const struct nodes_view *view, struct err *e)
 {
-	CLEANUP(buf_done) struct buf out = {0}, counts = {0};
+	CLEANUP(buf_done) struct buf out = {0}, counts = {0}, lanes = {0};
 	struct row_style style;
 	struct row r;
 
@@ -342,6 +360,10 @@ static int print_text(
 	put_alerts(s, &style, &out);
 	put_title(&style, "NODES", &out);
 	queue_nodes_put(&s->c, view, &style, &out);
+	if (queue_lanes_put(&s->c, NULL, false, &style, &lanes)) {
+		put_title(&style, "LANES", &out);
+		buf_puts(&out, buf_str(&lanes));
+	}
 	job_counts_put(&s->c.counts, &style, &counts);
 	buf_putc(&out, '\n');
 	row_begin(&r, &style, &out);

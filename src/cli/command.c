@@ -32,7 +32,7 @@ extern const struct command cmd_simjob, cmd_completion, cmd_help, cmd_version, c
 extern const struct command cmd_queue, cmd_queue_tui, cmd_queue_status, cmd_queue_nodes,
 	cmd_queue_cards, cmd_queue_events, cmd_queue_alerts, cmd_queue_ack, cmd_queue_tick,
 	cmd_queue_drain, cmd_queue_resume, cmd_queue_ignore, cmd_queue_unignore, cmd_queue_card,
-	cmd_queue_import;
+	cmd_queue_import, cmd_queue_lanes, cmd_queue_lane;
 extern const struct command cmd_queue_backup, cmd_queue_restore, cmd_queue_check, cmd_forwarded;
 extern const struct command cmd_job, cmd_job_submit, cmd_job_ls, cmd_job_show, cmd_job_why,
 	cmd_job_logs, cmd_job_wait, cmd_job_advise, cmd_job_cancel, cmd_job_release,
@@ -61,6 +61,8 @@ const struct command *const commands[] = {
 	&cmd_queue_ignore,
 	&cmd_queue_unignore,
 	&cmd_queue_card,
+	&cmd_queue_lanes,
+	&cmd_queue_lane,
 	&cmd_queue_import,
 	&cmd_queue_notify_test,
 	&cmd_queue_keeper,
@@ -353,7 +355,8 @@ static int run_command(const struct program *p, const struct command *c, int arg
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {
 		r = finish(p, cmd_version.exec(p, NULL, 0, NULL, &e), &e);
-	} else if (r < 0 || check_count(c, argc - first, argv + first, &e) < 0) {
+	} else if (r < 0 || check_count(c, argc - first, argv + first, &e) < 0 ||
+		   (c->check && c->check(opts, argc - first, argv + first, &e) < 0)) {
 		r = usage_error(p, c, &e);
 	} else {
 		if (c->needs_locale)

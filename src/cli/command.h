@@ -49,6 +49,8 @@ struct command {
 	 * only the command finds is an error (exit 1), not one of usage. NULL: not one of them.
 	 */
 	bool (*wants_json)(const void *opts);
+	/* Do options and arguments go together? -EINVAL: a mistake of usage, shown with the usage line, exit 2. May be NULL. */
+	int (*check)(const void *opts, int argc, char **argv, struct err *e);
 	/* Returns the exit code; negative: *e holds the one sentence that main prints, exit 1 (-EINVAL: exit 2). */
 	int (*exec)(const struct program *p, void *opts, int argc, char **argv, struct err *e);
 };

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "cli/queue_common.h"
+#include "cli/queue_lanes.h"
 #include "queue/inventory.h"
 #include "queue/record_json.h"
 
@@ -91,5 +92,30 @@ void queue_card_candidates(const struct program *p, const void *opts, struct buf
 			buf_printf(&word, "%s:%s", rows.v[i].name, label);
 			put(out, buf_str(&word), v.cards[k].name ? v.cards[k].name : "");
 		}
+	}
+}
+
+/* Lanes there are, and the jobs in them. */
+void queue_lane_candidates(const struct program *p, const void *opts, struct buf *out)
+{
+	CLEANUP(queue_close) struct queue q = {0};
+	CLEANUP(store_lanes_done) struct store_lanes lanes = {0};
+	CLEANUP(store_jobs_done) struct store_jobs l = {0};
+	struct store_question question = {
+		.order = STORE_BY_LANE, .limit = JOBS_MAX, .command_max = 200, .no_needs = true};
+
+	if (open_quietly(&q, p, opts) || store_lanes(q.store, &lanes, &(struct err){0}) ||
+		store_jobs(q.store, &question, &l, &(struct err){0}))
+		return;
+	for (size_t i = 0; i < lanes.n; i++)
+		put(out, lanes.v[i].name, lanes.v[i].is_paused ? "lane, paused" : "lane");
+	for (size_t i = 0; i < l.n; i++) {
+		CLEANUP(buf_done) struct buf text = {0};
+		const struct job *j = &l.v[i];
+		char id[24];
+
+		snprintf(id, sizeof(id), "%" PRId64, j->id);
+		buf_printf(&text, "%s: %s", j->lane, j->name && *j->name ? j->name : j->command);
+		put(out, id, buf_str(&text));
 	}
 }

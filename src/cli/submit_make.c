@@ -3,9 +3,11 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/text.h"
+#include "cli/queue_lanes.h"
 #include "cli/queue_remote.h"
 #include "run/jobsfile.h"
 #include "svc/forward.h"
@@ -260,6 +262,45 @@ static char *tags_of(const struct option_list *tags)
 	return TAKE_PTR(text);
 }
 
+/* Its cards are there, and they are enough; its node is the job's (W-26, W-33). */
+static int take_lane(struct queue *q, const struct submit_options *o, struct job *j, struct err *e)
+{
+	CLEANUP(cluster_done) struct cluster c = {0};
+	CLEANUP_FREE char *node = NULL, *cards = NULL;
+	int64_t n = 1;
+	size_t at;
+	int r;
+
+	if (!o->lane)
+		return 0;
+	r = cluster_load(q->store, &q->config, clock_wall_ms(), false, &c, e);
+	if (!r)
+		r = cluster_lane_resolve(&c, o->lane, &node, &cards, e);
+	if (r)
+		return r;
+	for (const char *s = cards; *s; s++)
+		n += *s == ',';
+	if (j->gpus > n)
+		return err_set(e, -EINVAL,
+			"--gpus %" PRId64 " is more than lane %s:%s has (%" PRId64 ")", j->gpus,
+			node, cards, n);
+	if (j->node_constraint && strcmp(j->node_constraint, node) != 0)
+		return err_set(e, -EINVAL, "lane %s:%s is on %s, and --node says %s", node, cards,
+			node, j->node_constraint);
+	if (queue_config_find(&q->config, node, &at, e))
+		return err_set(e, -EINVAL, "the node %s isn't in the configuration any more", node);
+	for (size_t i = 0; i < c.n_nodes; i++)
+		if (!strcmp(cluster_node_name(&c.nodes[i]), node) && c.nodes[i].row &&
+			c.nodes[i].row->is_ignored)
+			return err_set(e, -EINVAL,
+				"the node %s is ignored; `queue unignore %s` takes it back", node,
+				node);
+	free(j->node_constraint);
+	j->node_constraint = xstrdup(node);
+	j->lane = xasprintf("%s:%s", node, cards);
+	return 0;
+}
+
 /* Options that need more than a copy, in the order in which a person would hear of them. */
 static int take_values(
 	struct queue *q, const struct submit_options *o, struct job *j, struct err *e)
@@ -268,6 +309,8 @@ static int take_values(
 
 	if (!r)
 		r = take_node(q, o, j, e);
+	if (!r)
+		r = take_lane(q, o, j, e);
 	if (!r && o->timeout)
 		r = take_time("timeout", o->timeout, 1, &j->max_runtime_ms, e);
 	if (!r && o->grace)
@@ -298,10 +341,9 @@ static int check_gpus(const struct submit_options *o, struct err *e)
 				    o->idle || o->nvlink))
 		return err_set(e, -EINVAL,
 			"--gpus 0 is a job without a GPU; --vram, --gpu, --gpu-model, --min-total, --exclusive, --idle and --nvlink say nothing to it");
-	if (o->lane || o->at)
-		return err_set(
-			e, -ENOTSUP, "lanes aren't there yet; --node and --gpu choose a place");
-	if (o->gpu && !o->node)
+	if (o->at && !o->lane)
+		return err_set(e, -EINVAL, "--at is a place in a lane; say which by --lane");
+	if (o->gpu && !o->node && !o->lane)
 		return err_set(e, -EINVAL, "--gpu names a card of one node; say which by --node");
 	return 0;
 }
@@ -362,6 +404,7 @@ static void copy_job(const struct job *from, struct job *ret)
 	ret->tags = dup_or_null(from->tags);
 	ret->key = dup_or_null(from->key);
 	ret->node_constraint = dup_or_null(from->node_constraint);
+	ret->lane = dup_or_null(from->lane);
 	ret->gpu_constraint = dup_or_null(from->gpu_constraint);
 	ret->gpu_model = dup_or_null(from->gpu_model);
 	ret->notes = dup_or_null(from->notes);
@@ -491,9 +534,22 @@ static void add_line(const struct submit_options *o, const struct jobline *line,
 	}
 }
 
+static uint32_t lane_size(const char *lane)
+{
+	uint32_t n = 1;
+
+	for (; *lane; lane++)
+		n += *lane == ',';
+	return n;
+}
+
 static int check_line(
 	const struct jobline *line, const struct job *template, const char *path, struct err *e)
 {
+	if (template->lane && line->gpus > lane_size(template->lane))
+		return err_set(e, -EINVAL,
+			"%s line %" PRIu32 ": gpus=%" PRIu32 " is more than lane %s has", path,
+			line->lineno, line->gpus, template->lane);
 	if (line->gpu && !template->node_constraint)
 		return err_set(e, -EINVAL,
 			"%s line %" PRIu32

@@ -176,6 +176,7 @@ struct job {
 	size_t n_after, n_after_any;
 	char *lane;
 	int64_t lane_seq;
+	char *lane_next; /* where a bound entry of a lane goes once its node has let go of it: another lane, "" the pool; NULL: it stays */
 	char *shape; /* of the command (core/shape.h); the store's own, what a submit says is not looked at */
 	/* Where it is. */
 	int64_t created_ms, updated_ms, started_ms, finished_ms; /* 0: not yet */

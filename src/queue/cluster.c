@@ -273,15 +273,23 @@ static int load_jobs(struct store *s, bool pending, struct cluster *c, struct er
 			      turn = {.order = STORE_BY_TURN,
 				      .to_place = true,
 				      .no_needs = true,
+				      .command_max = COMMAND_MAX},
+			      lanes = {.order = STORE_BY_LANE,
+				      .no_needs = true,
 				      .command_max = COMMAND_MAX};
 	int r = store_jobs(s, &live, &c->live, e);
 
 	if (r == 0 && pending)
 		r = store_jobs(s, &turn, &c->pending, e);
-	if (r == 0 && pending)
+	if (r == 0)
+		r = store_lanes(s, &c->lane_rows, e);
+	if (r == 0)
+		r = store_jobs(s, &lanes, &c->in_lanes, e);
+	if (r == 0 && (pending || c->in_lanes.n))
 		r = store_unmet(s, &c->unmet, &c->n_unmet, e);
 	if (r < 0)
 		return r;
+	lanes_sort(&c->pending);
 	return store_counts(s, &c->counts, e);
 }
 
@@ -353,7 +361,9 @@ int cluster_load(struct store *s, const struct queue_config *config, int64_t now
 	index_learned(c.inner);
 	add_nodes(&c);
 	guard_read(&c, guard);
+	lanes_fill(&c);
 	rooms_fill(&c, store_queue(s));
+	lanes_judge(&c);
 	find_unasked(&c, incarnation);
 	*ret = c;
 	return 0;
@@ -373,6 +383,9 @@ void cluster_done(struct cluster *c)
 	store_nodes_done(&c->rows);
 	store_jobs_done(&c->live);
 	store_jobs_done(&c->pending);
+	store_jobs_done(&c->in_lanes);
+	store_lanes_done(&c->lane_rows);
+	free(c->lanes);
 	free(c->unmet);
 	free(c->waits_for_nodes);
 	if (c->inner) {

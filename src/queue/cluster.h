@@ -41,6 +41,18 @@ struct cluster_node {
 	int64_t cpus_used, mem_used_mib; /* declared by jobs in flight there */
 };
 
+/* A lane, with what is in it. Its jobs are of cluster.in_lanes: those that run, then those that wait, in their order. */
+struct cluster_lane {
+	const struct store_lane *row;
+	int32_t node; /* position; -1: it isn't there */
+	uint64_t cards; /* positions of its cards there */
+	size_t n_named, n_known; /* cards that its name has; that its node is known to have */
+	const struct job *jobs;
+	size_t n, n_running;
+	char why_not
+		[256]; /* why its node starts none of it, whatever people said: "drained", "GPU 0: out of service: ..."; "" */
+};
+
 /*
  * What is kept between passes that each live in a process of their own: for whom a place is kept, and who was started beside.
  * The controller writes cluster_guard_text under this name (store_meta_set) in the transaction of its binds; cluster_load
@@ -55,10 +67,16 @@ struct cluster {
 		*nodes; /* the configuration's order, then those that only have work left */
 	size_t n_nodes;
 	struct store_jobs live; /* bound: an attempt is in flight */
-	struct store_jobs pending; /* not bound, by turn; without their commands' tails */
+	struct store_jobs
+		pending; /* not bound: those of lanes in their order, then the pool by turn; without their commands' tails */
 	struct store_unmet_row *unmet;
 	size_t n_unmet;
 	struct store_counts counts;
+	struct store_lanes lane_rows;
+	struct store_jobs
+		in_lanes; /* those that wait or run, without their commands' tails; by lane and place */
+	struct cluster_lane *lanes; /* by node, name */
+	size_t n_lanes;
 	char *waits_for_nodes; /* NULL, or why nothing at all may start: the store was moved or put back, and these weren't asked since */
 	int64_t now_ms; /* wall */
 	struct cluster_inner *inner; /* what else it owns */
@@ -113,6 +131,68 @@ ssize_t cluster_pending(const struct cluster *c, int64_t id);
 /* A job that isn't submitted: put at the end of its priority, decided about, taken away again. For submit --dry-run. */
 void cluster_try(
 	struct cluster *c, const struct job *j, struct plan_decision *ret, struct buf *why);
+
+/* By its whole name; NULL. */
+const struct cluster_lane *cluster_lane_named(const struct cluster *c, const char *name);
+/* Its place among those that wait, from 1; 0: it isn't there, or runs. */
+size_t cluster_lane_place(const struct cluster_lane *l, int64_t id);
+/* Does the node start none of it now: by people's word, or for why_not? */
+bool cluster_lane_is_paused(const struct cluster_lane *l);
+/* Why nothing of it starts (nvidb 6.8, then ours), from the record alone; nothing is written when all is well. */
+void cluster_lane_blocked(const struct cluster *c, const struct cluster_lane *l, struct buf *text);
+/* Its node's agent was seen alive with the lane, lately. */
+bool cluster_lane_is_up(const struct cluster *c, const struct cluster_lane *l);
+/* It has changed since its node acknowledged it: what it shows is a request. */
+bool cluster_lane_is_request(const struct cluster_lane *l);
+/* 9.5: the lane; with jobs (its own, whole: running ones, then those that wait) the lane-view. NULL: without. */
+json_t *cluster_lane_json(
+	const struct cluster *c, const struct cluster_lane *l, const struct store_jobs *jobs);
+/*
+ * From what people type: the whole name of a lane there is; else NODE:CARDS, where NODE is resolved as nodes are and CARDS are
+ * indices, exactly (W-33). ret_node and ret_cards (to free) are the name's parts in their usual form. -EINVAL: a card that that
+ * node isn't known to have, or no such form; -ENOENT, -EEXIST: of the node.
+ */
+int cluster_lane_resolve(const struct cluster *c, const char *word, char **ret_node,
+	char **ret_cards, struct err *e);
+
+/*
+ * What a lane's node should have of it, in order: what runs, then those that wait, up to the first that can't be handed out. It
+ * can't when it's held, waits for something that isn't on that node or isn't handed out before it, could never run there, or was
+ * handed out with prerequisites that aren't right any more; those behind it wait too. One whose cancel is wanted or that is to
+ * leave is left out. Pure.
+ */
+struct lane_want {
+	const struct job *job; /* of in_lanes */
+	int64_t attempt; /* of one that isn't bound: the number that it gets */
+	ssize_t pending; /* that one's position in cluster.pending; -1: it's bound */
+	uint64_t cards; /* positions, of one to be bound */
+	json_t *needs; /* [[job, attempt, "ok" or "end"], ...] as on the wire; NULL: none, or it's bound */
+	bool is_queued; /* not known to have a claim */
+};
+struct lane_wants {
+	struct lane_want *v;
+	size_t n, cap;
+};
+struct handout {
+	const struct cluster *c;
+	const struct cluster_plan *plan;
+	const struct store_lane_needs *sent; /* by job */
+	size_t n_sent;
+	/* Has the node a claim of it? */
+	bool (*is_claimed)(const void *arg, int64_t job, int64_t attempt);
+	const void *arg;
+	int64_t need_waits; /* the job of which the node says that it waits for a prerequisite; 0 */
+	/* Those that are to be bound on each node by what was wanted so far: [job, attempt]. Zeroed; free(planned). */
+	struct handout_planned {
+		int64_t job, attempt;
+		int32_t node;
+		const struct job *of;
+	} * planned;
+	size_t n_planned, cap_planned;
+};
+#define LANE_HANDED_MAX 1000
+void cluster_lane_wants(struct handout *h, const struct cluster_lane *l, struct lane_wants *ret);
+void lane_wants_done(struct lane_wants *w);
 
 /*
  * A node as `queue nodes` and `queue status` show it (nvidb 9.4 key by key, then ours). mask_allowlist: without the

@@ -73,6 +73,19 @@ int32_t cluster_node_named(const struct cluster *c, const char *name);
 /* What is known of the job's shape, or NULL. */
 const struct store_learned *cluster_learned(const struct cluster *c, const struct job *j);
 
+/* cluster_lane.c: after nodes and jobs; the rows are read. */
+void lanes_fill(struct cluster *c);
+void lanes_judge(struct cluster *c); /* after rooms_fill: why_not */
+/* Is it not for the plan to place it: handed out by the lane, or not its turn? */
+bool lane_blocks(const struct cluster *c, const struct job *j);
+/* Does it stand in a lane that a node runs, not known to have started? Then only the first of them holds memory. */
+bool lane_waits(const struct cluster *c, const struct cluster_node *n, const char *queue,
+	const struct job *j);
+/* "place 3 in lane n1:0, behind 5 (running), 6"; what the node says. False: nothing was said. */
+bool lane_put_why(const struct cluster *c, const struct job *j, struct buf *out);
+/* Those of lanes first, in their order. */
+void lanes_sort(struct store_jobs *pending);
+
 /* cluster_room.c: all cards of all nodes; `queue` is this queue's uuid. After the guard was read. */
 void rooms_fill(struct cluster *c, const char *queue);
 

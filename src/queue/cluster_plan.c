@@ -79,7 +79,7 @@ static void fill_plan_job(
 		.cpus = j->cpus,
 		.mem_mib = j->mem_mib,
 		.exclusive = j->exclusive,
-		.is_blocked = cluster_is_blocked(c, j),
+		.is_blocked = cluster_is_blocked(c, j) || lane_blocks(c, j),
 		.guard_node = g ? g->node : -1,
 		.guard_cards = g ? g->cards : 0};
 	p->sources[i] = (uint8_t)source;
@@ -92,6 +92,31 @@ static struct plan_policy policy_of(const struct queue_settings *s)
 		.max_jobs_per_card = (uint32_t)s->max_jobs_per_gpu,
 		.is_in_order = true,
 		.guard_after_ms = s->guard_after_ms};
+}
+
+/*
+ * What no card of its lane could ever hold would hold up the lane for good: the first of each that no node has is judged, though
+ * it isn't the plan's to place.
+ */
+static void judge_lane_heads(struct cluster *c, struct cluster_plan_inner *p,
+	const struct plan_policy *policy, struct cluster_plan *ret)
+{
+	const char *lane = NULL;
+
+	for (size_t i = 0; i < ret->n && c->pending.v[i].lane; i++) {
+		struct plan_job one = p->jobs[i];
+		struct plan_decision d;
+		bool is_head = !lane || strcmp(lane, c->pending.v[i].lane) != 0;
+
+		lane = c->pending.v[i].lane;
+		if (!is_head || !one.is_blocked || cluster_is_blocked(c, &c->pending.v[i]))
+			continue;
+		one.is_blocked = false;
+		plan_make(p->nodes, c->n_nodes, &one, 1, policy, c->now_ms, &d);
+		d.job = i;
+		if (d.what == PLAN_NEVER)
+			ret->decisions[i] = d;
+	}
 }
 
 void cluster_plan(struct cluster *c, const bool *fresh, struct cluster_plan *ret)
@@ -107,6 +132,7 @@ void cluster_plan(struct cluster *c, const bool *fresh, struct cluster_plan *ret
 	for (size_t i = 0; i < ret->n; i++)
 		fill_plan_job(c, p, i, &c->pending.v[i]);
 	plan_make(p->nodes, c->n_nodes, p->jobs, ret->n, &policy, c->now_ms, ret->decisions);
+	judge_lane_heads(c, p, &policy, ret);
 	while (p->first_unblocked < ret->n &&
 		(ret->decisions[p->first_unblocked].what != PLAN_WAIT ||
 			ret->decisions[p->first_unblocked].why == WHY_BLOCKED))
@@ -145,7 +171,8 @@ static size_t place_in_order(const struct cluster *c, const struct job *j)
 {
 	size_t at = 0;
 
-	while (at < c->pending.n && c->pending.v[at].priority >= j->priority)
+	while (at < c->pending.n &&
+		(c->pending.v[at].lane || c->pending.v[at].priority >= j->priority))
 		at++;
 	return at;
 }

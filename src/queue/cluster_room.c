@@ -157,12 +157,62 @@ static void charge_job(
 {
 	struct cluster_node *n = &c->nodes[node];
 
+	if (lane_waits(c, n, queue, j))
+		return;
 	n->n_jobs++;
 	n->n_cpu_jobs += j->bind.n_cards == 0;
 	n->cpus_used += j->cpus;
 	n->mem_used_mib += j->mem_mib;
 	for (size_t i = 0; i < j->bind.n_cards; i++)
 		charge_job_card(c, node, queue, j, &j->bind.cards[i], is_told);
+}
+
+/* What the lane's running ones are charged on that card. */
+static int64_t lane_charge(
+	const struct node_charges *l, const struct cluster_lane *lane, uint32_t card)
+{
+	int64_t sum = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		for (size_t k = 0; k < lane->n && l->v[i].card == card && l->v[i].job; k++)
+			if (lane->jobs[k].id == l->v[i].job) {
+				sum += l->v[i].mib;
+				break;
+			}
+	return sum;
+}
+
+/* A lane holds max(running, next) of its cards: what the next one needs beyond what runs is charged to it already. */
+static void hold_lanes(struct cluster *c, size_t node, const char *queue)
+{
+	struct cluster_node *n = &c->nodes[node];
+
+	for (size_t i = 0; i < c->n_lanes; i++) {
+		const struct cluster_lane *lane = &c->lanes[i];
+		size_t k = 0;
+
+		if (lane->node != (int32_t)node)
+			continue;
+		while (k < lane->n && !lane_waits(c, n, queue, &lane->jobs[k]))
+			k++;
+		for (size_t m = 0; k < lane->n && m < lane->jobs[k].bind.n_cards; m++) {
+			const struct job_card *bound = &lane->jobs[k].bind.cards[m];
+			int at = card_by_uuid(&n->inv, bound->uuid);
+			struct charge charge = {.job = lane->jobs[k].id};
+
+			if (at < 0)
+				continue;
+			charge.card = (uint32_t)at;
+			charge.mib = bound->mib < 0 ? n->cards[at].room.total_mib : bound->mib;
+			charge.mib -= lane_charge(&c->inner->charges[node], lane, charge.card);
+			if (charge.mib <= 0)
+				continue;
+			add_charge(c, node, &charge, 0);
+			/* It isn't there yet. */
+			n->cards[at].room.n_ours--;
+			n->cards[at].reserved_mib += charge.mib;
+		}
+	}
 }
 
 /* What the node's agent charges besides: other queues of this user, and what ended jobs left behind. */
@@ -218,6 +268,7 @@ void rooms_fill(struct cluster *c, const char *queue)
 			if (c->live.v[k].bind.node &&
 				strcmp(c->live.v[k].bind.node, cluster_node_name(n)) == 0)
 				charge_job(c, i, queue, &c->live.v[k], is_told);
+		hold_lanes(c, i, queue);
 		charge_rest(c, i, queue, is_told);
 		for (size_t k = 0; k < n->inv.n_cards; k++)
 			finish_card(&n->cards[k]);

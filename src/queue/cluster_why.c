@@ -496,7 +496,7 @@ void cluster_why(const struct cluster *c, const struct cluster_plan *p, size_t i
 	const struct plan_decision *d = &p->decisions[i];
 	const struct job *j = &c->pending.v[i];
 
-	if (put_blocked(text, c, j))
+	if (put_blocked(text, c, j) || (d->what == PLAN_WAIT && lane_put_why(c, j, text)))
 		return;
 	if (d->what == PLAN_START) {
 		buf_puts(text, "starts with the next pass on ");
@@ -520,6 +520,8 @@ void cluster_why_bound(const struct cluster *c, const struct job *j, struct buf 
 	int32_t node = j->bind.node ? cluster_node_named(c, j->bind.node) : -1;
 
 	if (!j->is_bound || j->state != JOB_STATE_PENDING)
+		return;
+	if (lane_put_why(c, j, text))
 		return;
 	buf_puts(text, "handed to ");
 	put_clean(text, j->bind.node ? j->bind.node : "a node");

@@ -19,6 +19,7 @@
 #define STOP_NEWS_MS 5000 /* a cancel so young is waited for */
 #define WORDS_MAX 500 /* bytes of a node's own words */
 #define DIR_MAX 4096
+#define FLIGHTS_MAX 20000
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -130,8 +131,10 @@ static struct flight *over(struct pass *p, int64_t job, int64_t attempt)
 {
 	struct flight *f = flight_of(p, job, attempt);
 
-	if (f)
+	if (f) {
 		f->state = FLIGHT_OVER;
+		f->kept_ms = 0;
+	}
 	p->flight_news_ms = clock_boot_ms();
 	return f;
 }
@@ -141,10 +144,18 @@ static void on_claimed(struct pass_node *n, const json_t *msg, int64_t job, int6
 	struct flight *f = flight_of(n->pass, job, attempt);
 	const char *dir = text_in(msg, "dir", NULL);
 
-	if (!f)
-		return;
 	if (dir && strlen(dir) > DIR_MAX)
 		dir = NULL;
+	/* Of a lane that an earlier pass handed out: kept until its start is on record. */
+	if (!f && dir && n->pass->is_held && n->pass->n_flights < FLIGHTS_MAX) {
+		f = flight_add(n->pass, job, attempt, n->index, "");
+		f->state = FLIGHT_OVER;
+		f->is_lane = true;
+	}
+	if (!f)
+		return;
+	if (f->is_lane)
+		f->kept_ms = clock_boot_ms();
 	if (f->state == FLIGHT_SENT)
 		f->state = FLIGHT_CLAIMED;
 	if (dir) {
@@ -212,12 +223,13 @@ void exchange_message(struct pass_node *n, const char *op, const json_t *msg)
 	} of_attempts[] = {{"claimed", on_claimed}, {"started", on_started}, {"ended", on_ended},
 		{"refused", on_refused}, {"conflict", on_conflict}, {"other-root", on_not_taken},
 		{"stale", on_not_taken}};
+	bool is_lanes = lanes_message(n, op, msg);
 	int64_t job, attempt;
 
-	if (!strcmp(op, "error")) {
+	if (!is_lanes && !strcmp(op, "error")) {
 		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
-	} else if (name_in(msg, &job, &attempt)) {
+	} else if (!is_lanes && name_in(msg, &job, &attempt)) {
 		for (size_t i = 0; i < sizeof(of_attempts) / sizeof(*of_attempts); i++)
 			if (!strcmp(of_attempts[i].op, op))
 				of_attempts[i].take(n, msg, job, attempt);
@@ -240,6 +252,20 @@ static const json_t *claim_of(const struct pass_node *n, int64_t job, int64_t at
 
 	claim_key(job, attempt, key);
 	return json_object_get(n->claims, key);
+}
+
+bool exchange_has_claim(const struct pass_node *n, int64_t job, int64_t attempt)
+{
+	return claim_of(n, job, attempt) != NULL;
+}
+
+bool exchange_has_started(const struct pass *p, int64_t job, int64_t attempt)
+{
+	for (size_t i = p->n_notes; i-- > 0;)
+		if (p->notes[i].job == job && p->notes[i].attempt == attempt &&
+			(p->notes[i].kind == NOTE_STARTED || p->notes[i].kind == NOTE_ENDED))
+			return true;
+	return false;
 }
 
 /* Nothing of that name there. Silence concludes nothing; that a root or a boot is another one does. */
@@ -343,6 +369,18 @@ static void send_stop(struct pass_node *n, int64_t job, int64_t attempt, int64_t
 				   "cancel", "grace_ms", (json_int_t)grace_ms));
 }
 
+void exchange_stop_wanted(struct pass_node *n, int64_t job, int64_t attempt)
+{
+	CLEANUP(job_done) struct job j = {0};
+	struct err e;
+
+	if (store_job(n->pass->store, job, &j, &e) < 0 || !j.cancel_ms || !j.is_bound ||
+		j.attempt != attempt)
+		return;
+	send_stop(n, job, attempt,
+		j.grace_ms >= 0 ? j.grace_ms : n->pass->config->settings.kill_grace_ms);
+}
+
 /* An attempt that was given up while its node was away: whatever of it runs has to end. */
 static void reap(struct pass_node *n, const struct store_attempt *a)
 {
@@ -414,7 +452,7 @@ static void read_node(struct pass_node *n)
 		claim = claim_of(n, j->id, j->attempt);
 		if (claim)
 			take_claim(n, j, claim);
-		else
+		else if (!lanes_have(n, j->id, j->attempt))
 			judge_absence(n, j);
 	}
 	for (size_t i = 0; i < p->reaps.n; i++)

@@ -18,6 +18,8 @@
 #include <string.h>
 
 #define SOON_MS 2
+#define LANE_KEPT_MS \
+	60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
 #define FREED_MIN_MIB 64 /* less than that starts nothing that waits */
 
 struct controller {
@@ -177,8 +179,9 @@ static int take_notes(struct controller *c, struct err *e)
 		notes_drop(&c->p);
 	if (k.n)
 		c->owner.happened(c->owner.arg);
-	if (k.n_free)
+	if (k.n_free || c->p.is_lane_late)
 		c->owner.wants(c->owner.arg, 0);
+	c->p.is_lane_late = false;
 	if (k.n_refused)
 		c->owner.wants(c->owner.arg, LAUNCH_REFUSED_MS + 1);
 	return 0;
@@ -200,6 +203,8 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 	}
 	send_staged(c, &e);
 	r = take_notes(c, &e);
+	if (r >= 0 && c->is_passing)
+		arm(c->step, 0); /* it may be what the pass waits for */
 	if (r == -ESTALE)
 		lose(c);
 	if (r < 0)
@@ -263,6 +268,13 @@ static void end_long_flights(struct controller *c)
 			pool_reopen(c->p.flights[i].held);
 }
 
+/* Its body is there, but its lane couldn't be told yet; or it was claimed in one, and its start, which wants `dir`, is to come. */
+static bool is_kept_for_lane(const struct flight *f)
+{
+	return f->is_lane && f->kept_ms && (f->state == FLIGHT_BOUND || f->dir) &&
+	       clock_boot_ms() - f->kept_ms < LANE_KEPT_MS;
+}
+
 /* Those that are over, that never left, or whose link is gone: what the record says of them is all there is. */
 static void sweep_flights(struct controller *c)
 {
@@ -270,8 +282,9 @@ static void sweep_flights(struct controller *c)
 
 	for (size_t i = 0; i < c->p.n_flights; i++) {
 		struct flight *f = &c->p.flights[i];
-		bool stays = f->held && f->state != FLIGHT_OVER &&
-			     (f->state != FLIGHT_BOUND || f->staging);
+		bool stays = f->held && (is_kept_for_lane(f) ||
+						(f->state != FLIGHT_OVER &&
+							(f->state != FLIGHT_BOUND || f->staging)));
 
 		if (stays)
 			c->p.flights[n++] = *f;

@@ -48,7 +48,7 @@ static bool *fresh_nodes(const struct pass *p, const struct cluster *c)
 
 /* ---- binding ---- */
 
-static void make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,
+void launch_make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,
 	int64_t mib, struct job_bind *ret)
 {
 	*ret = (struct job_bind){.node = xstrdup(n->name)};
@@ -71,7 +71,7 @@ static void make_bind(const struct pass_node *n, const struct cluster_node *node
 }
 
 /* What was learned or is the queue's default stands with the job from now on, so that everybody counts the same. */
-static int note_need(
+int launch_note_need(
 	struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
 {
 	if (mib < 0 || (from != VRAM_LEARNED && from != VRAM_DEFAULT) ||
@@ -80,15 +80,15 @@ static int note_need(
 	return store_set_vram(p->store, j->id, mib, from, e);
 }
 
-static struct flight *add_flight(
-	struct pass *p, const struct job *j, size_t node, const char *token)
+struct flight *flight_add(
+	struct pass *p, int64_t job, int64_t attempt, size_t node, const char *token)
 {
 	struct flight *f;
 
 	GROW(p->flights, p->n_flights, p->cap_flights);
 	f = &p->flights[p->n_flights++];
 	*f = (struct flight){
-		.job = j->id, .attempt = j->attempt, .node = node, .held = p->nodes[node].held};
+		.job = job, .attempt = attempt, .node = node, .held = p->nodes[node].held};
 	snprintf(f->token, sizeof(f->token), "%s", token);
 	return f;
 }
@@ -109,22 +109,51 @@ static int bind_one(
 	if (r == -ENOENT)
 		return 0;
 	if (!r)
-		r = note_need(p, &j, mib, from, e);
+		r = launch_note_need(p, &j, mib, from, e);
 	if (r < 0)
 		return r == -EPERM ? 0 : r;
 	/* Idle cards are asked for as whole ones: nobody may be there, and nobody may come. */
-	make_bind(n, node, d->cards, j.idle ? UNDECLARED : mib, &bind);
+	launch_make_bind(n, node, d->cards, j.idle ? UNDECLARED : mib, &bind);
 	r = store_bind(p->store, j.id, &bind, &j.attempt, e);
 	if (r >= 0) {
 		job_bind_done(&j.bind);
 		j.bind = bind;
-		f = add_flight(p, &j, n->index, bind.token);
+		f = flight_add(p, j.id, j.attempt, n->index, bind.token);
 		launch_make(p, &j, &node->inv, f);
 	} else {
 		job_bind_done(&bind);
 	}
 	/* Somebody held, cancelled or edited it meanwhile. */
 	return r == -EPERM ? 0 : r;
+}
+
+json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv,
+	json_t *needs, const struct pass_node *n)
+{
+	struct flight *before = flight_of(p, j->id, j->attempt), *f;
+	/* Its body is there, or on its way there, from an earlier round or pass. */
+	bool is_ahead = before && before->is_lane && before->state == FLIGHT_BOUND &&
+			before->held == n->held && !strcmp(before->token, j->bind.token);
+	json_t *entry;
+
+	if (is_ahead) {
+		struct flight again = {.job = j->id, .attempt = j->attempt};
+
+		launch_make(p, j, inv, &again);
+		entry = again.launch;
+		free(again.body);
+	} else {
+		/* Its directory is told when it starts (`claimed`), and a flight is where that's kept. */
+		f = flight_add(p, j->id, j->attempt, n->index, j->bind.token);
+		f->is_lane = true;
+		launch_make(p, j, inv, f);
+		entry = TAKE_PTR(f->launch);
+		if (!f->body)
+			f->state = FLIGHT_OVER;
+	}
+	if (needs)
+		json_object_set(entry, "needs", needs);
+	return entry;
 }
 
 /* For whom a place is kept: the next pass goes on from there. Written when it's another one than before. */
@@ -296,7 +325,7 @@ static bool has_pending(struct pass *p)
 
 bool launch_wanted(struct pass *p)
 {
-	return nodes_were_observed(p) && has_pending(p);
+	return has_pending(p);
 }
 
 bool flight_is_open(struct pass *p, int64_t job, int64_t attempt, int64_t asked_ms)

@@ -74,10 +74,12 @@ static void begin(struct pass *p, struct flight *f)
 static void conclude(struct pass *p, struct flight *f)
 {
 	struct staging *s = f->staging;
+	bool has_failed;
 
 	if (s->stream && !s->why)
 		s->why = xstrdup("it took too long");
-	if (s->why) {
+	has_failed = s->why != NULL;
+	if (has_failed) {
 		p->nodes[f->node].has_refused = true;
 		f->state = FLIGHT_OVER;
 		note_add(p, NOTE_REFUSED, f->node, f->job, f->attempt)->text = xasprintf(
@@ -85,6 +87,10 @@ static void conclude(struct pass *p, struct flight *f)
 	}
 	staging_free(s);
 	f->staging = NULL;
+	if (!has_failed && f->is_lane) {
+		f->kept_ms = clock_boot_ms();
+		p->is_lane_late |= !p->lane_docs;
+	}
 	free(f->body);
 	f->body = NULL;
 }

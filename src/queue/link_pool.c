@@ -65,12 +65,13 @@ static bool same_host(const struct host_config *a, const struct host_config *b)
 static void drop_answer(struct pool_link *l)
 {
 	if (l->node) {
-		l->node->claims = NULL;
+		l->node->claims = l->node->lanes = NULL;
 		l->node->has_sample = false;
 		l->node->sample = (struct sample){0};
 	}
 	json_decref(l->claims);
-	l->claims = NULL;
+	json_decref(l->lanes);
+	l->claims = l->lanes = NULL;
 	sample_done(&l->sample);
 	l->sample = (struct sample){0};
 	l->is_observed = l->has_sample = l->is_used_up = false;
@@ -96,6 +97,7 @@ void pool_ask(struct pool_link *l, json_t *want)
 {
 	drop_answer(l);
 	l->claims = json_object();
+	l->lanes = json_object();
 	l->question++;
 	l->asked_ms = clock_boot_ms();
 	link_send(l->link,
@@ -139,6 +141,7 @@ static void on_observed(struct pool_link *l, const json_t *msg)
 			(long long)json_integer_value(json_object_get(claim, "attempt")));
 		json_object_set(l->claims, key, claim);
 	}
+	lanes_observed(l, json_object_get(msg, "lanes"));
 	/* Absence means something only once all of the answer is here. */
 	l->is_observed = !json_is_true(json_object_get(msg, "more"));
 	look_whether_all_is_here(l);

@@ -147,6 +147,7 @@ static void take_answer(struct pass_node *n)
 	struct pool_link *l = n->held;
 
 	n->claims = l->claims;
+	n->lanes = l->lanes;
 	n->sample = l->sample;
 	n->has_sample = true;
 	n->contact = CONTACT_ANSWERED;
@@ -447,6 +448,7 @@ bool links_unsent(const struct pass *p)
 
 void links_close(struct pass *p)
 {
+	lanes_drop(p);
 	for (size_t i = 0; i < p->n_nodes; i++) {
 		struct pass_node *n = &p->nodes[i];
 

@@ -4,11 +4,14 @@
  * held up by it.
  *
  *   ASKS --all have answered, or aren't waited for any longer--> settled, holds, stops sent
+ *   LANES --documents sent--> LANE_ANSWERS --all have answered, or are late--> recorded
+ *     ^------------------- a lane has changed by that, 20 rounds at most -------------'
  *   PLANS --binds committed--> STAGES --bodies are there--> STARTS --all have spoken, or it's quiet--> settled
  *     ^------------------------- somebody refused, three rounds at most ---------------------------'
  *   PLANS --nothing to start--> STOPS --ends seen, or 1.5 s--> settled --> FLUSHES --> OVER
  *
- * A daemon's pass goes from ASKS to OVER without another wait.
+ * A daemon's pass waits for nothing behind ASKS but a second at most for what nodes say of their lanes; who is late then gets no
+ * other document in that pass.
  */
 #include "queue/pass.h"
 
@@ -97,7 +100,8 @@ int pass_open(struct pass *p, struct err *e)
 	p->begun_ms = clock_boot_ms();
 	p->now_ms = clock_wall_ms();
 	p->stage = PASS_ASKS;
-	p->round = 0;
+	p->round = p->lane_round = 0;
+	p->is_lane_again = false;
 	p->n_stops = 0;
 	p->look_ms = INT64_MAX;
 	r = store_pass_begin(p->store, &p->lease, &p->number, e);
@@ -160,8 +164,10 @@ static int take_answers(struct pass *p, struct err *e)
 	if (r < 0)
 		return r;
 	exchange_stops(p);
-	p->is_again = launch_wanted(p);
-	p->stage = PASS_PLANS;
+	p->is_lane_again = nodes_were_observed(p);
+	p->is_again = p->is_lane_again && launch_wanted(p);
+	/* Lanes come first: what they hold isn't the pool's. */
+	p->stage = p->is_lane_again ? PASS_LANES : PASS_PLANS;
 	return 0;
 }
 
@@ -245,6 +251,10 @@ static int go_on(struct pass *p, struct err *e)
 	switch (p->stage) {
 	case PASS_ASKS:
 		return links_turn(p) && !p->signal_no ? 1 : take_answers(p, e);
+	case PASS_LANES:
+		return lanes_round(p, e);
+	case PASS_LANE_ANSWERS:
+		return lanes_answers(p, e);
 	case PASS_PLANS:
 		return plan(p, e);
 	case PASS_STAGES:

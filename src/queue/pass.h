@@ -9,6 +9,7 @@
  *   settle.c    notes into the record, in few transactions; acks after each commit
  *   nodes.c     what the record says of the nodes
  *   needs.c     prerequisites: holds, failures, and their end
+ *   lanes.c     the nodes' lanes: bound, sent, acknowledged (lanes.h)
  *   launch.c    the plan's starts: bound together, sent together, waited for a while
  *   never.c     jobs that can't start anywhere
  *   cards.c     faults counted against cards
@@ -77,6 +78,7 @@ struct pool_link {
 	uint32_t question; /* 0: none in this connection */
 	bool is_used_up; /* the answer: something left behind the question, or came since */
 	json_t *claims; /* {"JOB.ATTEMPT": claim} */
+	json_t *lanes; /* {"n1:0": lane} */
 	bool is_observed, has_sample;
 	struct sample sample;
 	int64_t refused_ms; /* BOOTTIME of its last refusal of a launch; 0 */
@@ -102,9 +104,11 @@ struct pass_node {
 	char *refused; /* it isn't who it should be: nothing is placed or settled there */
 	bool has_no_agent; /* it can't run there: nvidia-smi's text is read in its place, for people only */
 	json_t *claims; /* what `observe` brought: {"JOB.ATTEMPT": claim}; borrowed, NULL before */
+	json_t *lanes; /* the same: {"n1:0": lane} */
 	bool has_sample;
 	struct sample sample; /* a shallow copy: it belongs to `held` */
 	struct inventory known, inventory; /* before the pass, and from its sample */
+	bool is_lane_silent; /* it owes its word about a lane: no other one is sent there in this pass */
 	bool has_refused; /* a launch of this pass: no other one is tried there in it */
 	json_t *acks; /* [[job, attempt], ...] of what is on record and not yet told */
 };
@@ -146,10 +150,14 @@ struct flight {
 	struct pool_link *held; /* where it goes; NULL: that link is gone */
 	char token[ID_LEN];
 	char *dir; /* on the node */
+	bool is_lane; /* an entry of a lane: BOUND until its body is there and was named, never sent by itself */
+	int64_t kept_ms; /* then, BOOTTIME: its body is there, or it was claimed; 0 */
 };
 
 enum pass_stage {
 	PASS_ASKS, /* answers are on their way */
+	PASS_LANES, /* a round of them: bound, sent */
+	PASS_LANE_ANSWERS, /* its documents are on their way */
 	PASS_PLANS,
 	PASS_STAGES, /* bodies that go ahead of their launches */
 	PASS_STARTS, /* launches are in the air */
@@ -191,6 +199,11 @@ struct pass {
 	struct flight *flights;
 	size_t n_flights, cap_flights;
 	int64_t flight_news_ms; /* BOOTTIME of the last word about one */
+	struct lane_docs *lane_docs; /* of the round that's on its way; NULL: none */
+	int lane_round;
+	bool is_lane_again; /* another round of lanes is wanted */
+	bool is_lane_late; /* an answer or a body that a round didn't wait for is here: another pass is wanted */
+	int64_t lane_ids; /* questions about lanes so far: an answer is never taken for another one's */
 	size_t n_sent; /* launches of this round that were in the air at first */
 	size_t n_stops; /* asked for in this pass, their ends not seen yet */
 };
@@ -306,10 +319,27 @@ void exchange_message(struct pass_node *n, const char *op, const json_t *msg);
 void exchange_read(struct pass *p);
 /* Stops that are wanted, sent again in each pass until the end is seen. */
 void exchange_stops(struct pass *p);
+/* Has the node a claim of it, by what `observe` brought? */
+bool exchange_has_claim(const struct pass_node *n, int64_t job, int64_t attempt);
+/* Was its start or its end told in this pass? */
+bool exchange_has_started(const struct pass *p, int64_t job, int64_t attempt);
+/* It has a claim, and if its end is wanted, that's said. */
+void exchange_stop_wanted(struct pass_node *n, int64_t job, int64_t attempt);
 struct note *note_add(
 	struct pass *p, enum note_kind kind, size_t node, int64_t job, int64_t attempt);
 /* A person cancelled it, and its node can't know of it any more. If its root comes back, what is left of it is stopped. */
 void note_give_up(const struct pass_node *n, const struct job *j, const char *why);
+
+/* ---- lanes.c, lanes_send.c ---- */
+
+/* PASS_LANES and PASS_LANE_ANSWERS: 1 it waits, 0 p->stage is the next one, negative. */
+int lanes_round(struct pass *p, struct err *e);
+int lanes_answers(struct pass *p, struct err *e);
+void lanes_drop(struct pass *p); /* the round that's on its way */
+void lanes_observed(struct pool_link *l, const json_t *lanes);
+bool lanes_have(const struct pass_node *n, int64_t job, int64_t attempt);
+/* True: it was about lanes. */
+bool lanes_message(struct pass_node *n, const char *op, const json_t *msg);
 
 /* ---- settle.c ---- */
 
@@ -338,7 +368,7 @@ int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *pl
 /* In a transaction: what an end says of the cards it had. */
 int cards_judge(
 	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);
-/* May anything start? Then another plan is wanted. */
+/* Does anything wait? Then another plan is wanted. */
 bool launch_wanted(struct pass *p);
 /* A plan and its binds; *ret_n: how many launches are to be sent now. */
 int launch_bind(struct pass *p, size_t *ret_n, struct err *e);
@@ -354,5 +384,7 @@ void flights_done(struct pass *p);
 /* It may have left behind that question, or is about to: what the answer lacks means nothing. */
 bool flight_is_open(struct pass *p, int64_t job, int64_t attempt, int64_t asked_ms);
 void notes_drop(struct pass *p);
+struct flight *flight_add(
+	struct pass *p, int64_t job, int64_t attempt, size_t node, const char *token);
 struct flight *flight_of(struct pass *p, int64_t job, int64_t attempt);
 int retention_apply(struct pass *p, struct err *e);

@@ -95,6 +95,10 @@ int store_unbind(struct store *s, int64_t id, int64_t attempt, const char *why, 
 			"iit", id, s->now_ms, why);
 	if (r < 0)
 		return r;
+	/* What was to leave its lane leaves it now. */
+	r = lane_leave(s, id, e);
+	if (r < 0)
+		return r;
 	/* It was only waiting for the node's word: nothing of it runs, so the wish is met here and now. */
 	if (j.cancel_ms) {
 		enum store_cancelled c;
@@ -303,6 +307,11 @@ int store_settle(
 	if (r >= 0)
 		r = rule->step == JOB_STEP_RETRY ? settle_retry(s, id, end, e)
 						 : settle_final(s, id, rule->to, end, e);
+	if (r >= 0)
+		r = rule->step == JOB_STEP_RETRY ? lane_again(s, &j, e)
+						 : lane_forget_next(s, id, e);
+	if (r >= 0 && rule->step == JOB_STEP_RETRY)
+		r = lane_leave(s, id, e);
 	if (r >= 0)
 		r = learn(s, &j, end, e);
 	return r < 0 ? r : tell_end(s, &j, rule, end, e);

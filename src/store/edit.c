@@ -32,6 +32,9 @@ int store_fail(struct store *s, int64_t id, enum job_step step, const char *why,
 		r = news_event(s, rule, id, NULL, why, NULL, e);
 	if (r < 0)
 		return r;
+	r = lane_changed(s, &j, e);
+	if (r < 0)
+		return r;
 	title = xasprintf("job %" PRId64 " failed: %.200s", id, why);
 	return news_alert(s, rule, id, NULL, title, NULL, e);
 }
@@ -53,6 +56,9 @@ int store_hold(struct store *s, int64_t id, const char *why, struct err *e)
 		r = news_event(s, rule, id, NULL, why, NULL, e);
 	if (r < 0)
 		return r;
+	r = lane_changed(s, &j, e);
+	if (r < 0)
+		return r;
 	title = xasprintf("job %" PRId64 " is held: %.200s", id, why);
 	return news_alert(s, rule, id, NULL, title, NULL, e);
 }
@@ -72,6 +78,8 @@ int store_unhold(struct store *s, int64_t id, const char *why, struct err *e)
 	const struct job_rule *rule;
 	int r = change_begin(s, id, JOB_STEP_UNHOLD, &j, &rule, e);
 
+	if (r == 0)
+		r = lane_changed(s, &j, e);
 	return r < 0 ? r : let_go(s, id, rule, why, e);
 }
 
@@ -103,6 +111,8 @@ int store_release(struct store *s, int64_t id, int64_t **ret_dropped, size_t *re
 			"i", id);
 	if (r >= 0)
 		r = let_go(s, id, rule, j.held_reason, e);
+	if (r >= 0)
+		r = lane_changed(s, &j, e);
 	if (r < 0)
 		return r;
 	if (ret_dropped) {
@@ -156,6 +166,9 @@ int store_cancel(
 	if (!rule)
 		return -EPERM;
 	r = j.is_bound ? want_cancel(s, &j, why, e) : cancel_waiting(s, &j, rule, why, e);
+	/* Asked again, nothing is new. */
+	if (r == 0 && !j.cancel_ms)
+		r = lane_changed(s, &j, e);
 	if (r == 0)
 		*ret = j.is_bound ? STORE_CANCEL_WANTED : STORE_CANCELLED;
 	return r;
@@ -175,6 +188,8 @@ int store_requeue(struct store *s, int64_t id, struct err *e)
 			" progress = NULL, progress_ms = NULL, held_reason = NULL, cancel_ms = NULL, cancel_reason = NULL,"
 			" exit_code = NULL, cause = NULL, last_error = NULL, result = NULL, updated_ms = ?2 WHERE id = ?1",
 			"ii", id, s->now_ms);
+	if (r >= 0)
+		r = lane_again(s, &j, e);
 	if (r < 0)
 		return r;
 	message = xasprintf("by hand, it was %s", job_state_name(j.state));
@@ -213,7 +228,7 @@ int store_set_vram(struct store *s, int64_t id, int64_t mib, enum vram_source fr
 	r = db_run(s, e,
 		"UPDATE jobs SET vram_mib = ?2, vram_source = ?3, updated_ms = ?4 WHERE id = ?1",
 		"ioti", id, mib, vram_source_name(from), s->now_ms);
-	return r < 0 ? r : 0;
+	return r < 0 ? r : lane_changed(s, &j, e);
 }
 
 static int changed_one(int r, int64_t id, struct err *e)

@@ -73,7 +73,7 @@ static void put_bounds(struct buf *b, const struct store_question *q)
 static bool is_page_of_states(const struct store_question *q)
 {
 	return (q->states & (q->states - 1)) && q->limit && q->order == STORE_BY_ID && !q->ids &&
-	       !q->held && !q->bound && !q->cancelling && !q->node && !q->tag && !q->name &&
+	       !q->lane && !q->held && !q->bound && !q->cancelling && !q->node && !q->tag && !q->name &&
 	       !q->submitter;
 }
 
@@ -96,7 +96,7 @@ static void put_page_of_states(struct buf *b, const struct store_question *q)
 	buf_puts(b, mark[1] == 'U' ? ")" : " AND 0");
 }
 
-/* Numbers and our own words go into the text; what people typed is bound: ?1 node, ?2 tag, ?3 name, ?4 submitter. */
+/* Numbers and our own words go into the text; what people typed is bound: ?1 node, ?2 tag, ?3 name, ?4 submitter, ?5 lane. */
 static void put_where(struct buf *b, const struct store_question *q)
 {
 	buf_puts(b, " WHERE 1");
@@ -112,6 +112,10 @@ static void put_where(struct buf *b, const struct store_question *q)
 		buf_puts(b, " AND j.state = 'pending'");
 	if (q->to_place)
 		buf_puts(b, " AND j.is_bound = 0");
+	if (q->order == STORE_BY_LANE)
+		buf_puts(b, " AND j.lane IS NOT NULL AND j.state IN ('pending', 'running')");
+	if (q->lane)
+		buf_puts(b, " AND j.lane = ?5");
 	if (q->held)
 		buf_puts(b, " AND j.state = 'pending' AND j.held_reason IS NOT NULL");
 	if (q->bound || q->cancelling)
@@ -140,6 +144,8 @@ static const char *pick_index(const struct store_question *q)
 		return "jobs_turn";
 	if (q->order == STORE_BY_END)
 		return "jobs_ended";
+	if (q->order == STORE_BY_LANE)
+		return "jobs_lane_active";
 	if (q->bound || q->cancelling)
 		return "jobs_bound";
 	return q->held ? "jobs_held" : NULL;
@@ -153,6 +159,8 @@ static void put_question(struct buf *b, const struct store_question *q)
 		buf_puts(b, " ORDER BY j.priority DESC, j.id");
 	else if (q->order == STORE_BY_END)
 		buf_puts(b, " ORDER BY j.finished_ms DESC, j.id DESC");
+	else if (q->order == STORE_BY_LANE)
+		buf_puts(b, " ORDER BY j.lane, j.state = 'running' DESC, j.lane_seq, j.id");
 	else
 		buf_puts(b, q->newest && q->limit ? " ORDER BY j.id DESC" : " ORDER BY j.id");
 	if (q->limit)
@@ -161,7 +169,7 @@ static void put_question(struct buf *b, const struct store_question *q)
 
 static void bind_question(sqlite3_stmt *st, const struct store_question *q)
 {
-	const char *texts[] = {q->node, q->tag, q->name, q->submitter};
+	const char *texts[] = {q->node, q->tag, q->name, q->submitter, q->lane};
 
 	for (int i = 0; i < (int)ARRAY_LEN(texts); i++) {
 		if (texts[i])

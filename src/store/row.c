@@ -87,6 +87,7 @@ static const struct column {
 	C(gpu_constraint, K_TEXT, true),
 	C(gpu_model, K_TEXT, true),
 	C(lane, K_TEXT, true),
+	C(lane_next, K_TEXT, false),
 	APART(progress, K_TEXT, false),
 	C(held_reason, K_TEXT, false),
 	APART(cancel_reason, K_TEXT, false),

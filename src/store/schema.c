@@ -165,6 +165,21 @@ const struct schema_step schema_steps[STORE_VERSION] = {
 		"ALTER TABLE nodes ADD COLUMN n_failures INTEGER NOT NULL DEFAULT 0;"
 		"ALTER TABLE nodes ADD COLUMN next_try_ms INTEGER;",
 	},
+	{
+		/* What is behind the command costs nothing to read while it's NULL, as the wish to leave a lane nearly always is. */
+		"ALTER TABLE jobs ADD COLUMN lane_next TEXT;"
+		"ALTER TABLE jobs ADD COLUMN lane_next_at INTEGER;"
+		"ALTER TABLE attempts ADD COLUMN needs TEXT;"
+		"CREATE INDEX jobs_lane_active ON jobs (lane, lane_seq) WHERE lane IS NOT NULL AND state IN ('pending', 'running');"
+		"CREATE TABLE lanes ("
+		" name TEXT PRIMARY KEY, node TEXT NOT NULL, cards TEXT NOT NULL,"
+		" is_paused INTEGER NOT NULL DEFAULT 0, has_runner INTEGER NOT NULL DEFAULT 1, is_stopped INTEGER NOT NULL DEFAULT 0,"
+		" concurrency INTEGER NOT NULL DEFAULT 1, generation INTEGER NOT NULL DEFAULT 0,"
+		" acked_generation INTEGER NOT NULL DEFAULT 0, acked_ms INTEGER, acked_root TEXT,"
+		" runner_state TEXT, runner_seen_ms INTEGER, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL"
+		") STRICT, WITHOUT ROWID;"
+		"CREATE INDEX lanes_node ON lanes (node);",
+	},
 };
 
 int schema_version(struct store *s, int *ret, struct err *e)

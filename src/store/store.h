@@ -32,7 +32,7 @@
 #include <stdint.h>
 
 #define STORE_APPLICATION_ID 0x67707374 /* "gpst" */
-#define STORE_VERSION 2
+#define STORE_VERSION 3
 #define STORE_LEARNED_MAX 20000 /* shapes that are remembered; store_trim forgets the oldest */
 #define STORE_LOCK_WAIT_MS 15000
 #define STORE_JSON_MAX (4 * 1024 * 1024) /* env, tags, result, data */
@@ -327,6 +327,98 @@ int store_passes(struct store *s, int64_t *ret_begun, int64_t *ret_done, struct 
 int store_move(struct store *s, int64_t id, int64_t slots, int64_t *ret_moved, struct err *e);
 
 /*
+ * Lanes: serial queues of cards, by name. A lane's jobs have their order by lane_seq, running ones stand before those that
+ * wait, and priorities count for nothing. The order is the store's; the node that runs the lane has a copy of it, and goes by
+ * the last that it acknowledged. So every change here is a request for as long as generation is above acked_generation.
+ *
+ * `generation` grows, in the same transaction, with every change of order, membership, pause, concurrency or runner, and of an
+ * entry that is held, released, cancelled or edited. A retry and a requeue go to the end, or before the first of the lane that
+ * needs them.
+ */
+#define STORE_LANE_NAME_MAX 255
+#define STORE_LANE_CONCURRENCY_MAX 64
+struct store_lane {
+	char *name; /* "n1:0", "n1:0,1", of an instance "n1:0:1" */
+	char *node, *cards; /* the two parts of the name */
+	bool is_paused; /* by a person */
+	bool has_runner; /* its node starts the entries by itself; false: passes do */
+	bool is_stopped; /* `runner stop`: its node starts none until `runner restart` or `on` */
+	int64_t concurrency;
+	int64_t generation, acked_generation, acked_ms; /* 0: never */
+	char acked_root[ID_LEN]; /* of the root that acknowledged it */
+	char *runner_state; /* JSON: what the node said last; NULL: nothing yet */
+	int64_t runner_seen_ms, created_ms, updated_ms;
+};
+struct store_lanes {
+	struct store_lane *v;
+	size_t n;
+};
+/* Where in a lane: among those that wait, counted from 1, clamped. A zeroed one is the end. */
+enum store_place_how {
+	STORE_PLACE_TAIL,
+	STORE_PLACE_HEAD,
+	STORE_PLACE_AT,
+	STORE_PLACE_BEFORE,
+	STORE_PLACE_AFTER
+};
+struct store_place {
+	enum store_place_how how;
+	int64_t n; /* AT: the place; BEFORE, AFTER: that job */
+};
+int store_lanes(struct store *s, struct store_lanes *ret, struct err *e); /* by node, name */
+void store_lanes_done(struct store_lanes *l);
+/* -ENOENT with a sentence. */
+int store_lane(struct store *s, const char *name, struct store_lane *ret, struct err *e);
+void store_lane_done(struct store_lane *l);
+
+/* Changes, by anyone; name: one that is there, else -ENOENT. 1 where it says so: it was so already, nothing is written. */
+int store_lane_make(struct store *s, const char *node, const char *cards, struct err *e); /* 1 */
+int store_lane_pause(struct store *s, const char *name, bool on, struct err *e); /* 1 */
+int store_lane_runner(
+	struct store *s, const char *name, bool on, bool stopped, struct err *e); /* 1 */
+int store_lane_concurrency(struct store *s, const char *name, int64_t n, struct err *e); /* 1 */
+/*
+ * Jobs that wait, handed to a node or not. -EPERM: it runs, or has ended; -EINVAL: it's another lane's, named (W-34).
+ * *ret_position: its place afterwards.
+ */
+int store_lane_move(struct store *s, const char *name, int64_t id, const struct store_place *to,
+	int64_t *ret_position, struct err *e);
+int store_lane_swap(struct store *s, const char *name, int64_t a, int64_t b, struct err *e);
+/* The first of those that wait goes to the end. *ret_id 0: fewer than two wait. */
+int store_lane_skip(struct store *s, const char *name, int64_t *ret_id, struct err *e);
+/*
+ * Into a lane, from the pool or another one; name NULL: out of its lane, to the pool of that node. An entry that a node has goes
+ * when that node has let go of it (lane_next), and not at all if it has started by then: *ret_is_request. previous: its
+ * lane before, to free, or NULL. *ret_position: as in store_lane_move, of a request the place that it would have now; 0 in the pool.
+ * n_cards: how many the lane has; -EINVAL: the job asks for more.
+ */
+struct store_assigned {
+	char *previous;
+	int64_t position;
+	bool is_request;
+};
+int store_lane_assign(struct store *s, int64_t id, const char *name, size_t n_cards,
+	const struct store_place *at, struct store_assigned *ret, struct err *e);
+
+/* Changes by the controller. The node has stored this generation; state: JSON of what it said. */
+int store_lane_acked(struct store *s, const char *name, const char *root_id, int64_t generation,
+	const char *state, struct err *e);
+/* It was seen alive with the lane. */
+int store_lane_seen(struct store *s, const char *name, const char *state, struct err *e);
+/* generation + 1, and at least `least`: the document differs from what was acknowledged. *ret: the number. */
+int store_lane_bump(struct store *s, const char *name, int64_t least, int64_t *ret, struct err *e);
+/* What an entry was handed out with: JSON, as on the wire. */
+int store_lane_needs_put(
+	struct store *s, int64_t id, int64_t attempt, const char *needs, struct err *e);
+struct store_lane_needs {
+	int64_t job, attempt;
+	char *needs;
+};
+/* Of all attempts in flight that have some; by job. Free with store_lane_needs_done. */
+int store_lane_needs(struct store *s, struct store_lane_needs **ret, size_t *ret_n, struct err *e);
+void store_lane_needs_done(struct store_lane_needs *v, size_t n);
+
+/*
  * Takes over a Python nvidb's database, which is only read (a log that was left beside it too): jobs with their ids, those
  * that ended as they are with where they ran, pending ones as pending, running ones as lost with a word where to look; notes,
  * results, events and alerts (counted as delivered); lanes as names; nodes that were drained or ignored. A pending job that
@@ -360,6 +452,7 @@ enum store_order {
 	STORE_BY_ID,
 	STORE_BY_TURN, /* pending only: priority descending, then id */
 	STORE_BY_END, /* ended only: the last to finish first; "recent" is this with limit 10 */
+	STORE_BY_LANE, /* those in lanes that wait or run: by lane, running ones first, then by place */
 };
 struct store_question {
 	uint32_t states; /* bits; 0: all */
@@ -371,6 +464,7 @@ struct store_question {
 	bool cancelling; /* only those whose cancel is wanted */
 	const char *node, *tag, *name,
 		*submitter; /* NULL: any; node: where it ran last or is pinned to */
+	const char *lane; /* NULL: any; with STORE_BY_LANE */
 	const int64_t *ids; /* only these; n_ids */
 	size_t n_ids;
 	int64_t min_id, max_id; /* 0: no bound */

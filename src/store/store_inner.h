@@ -148,6 +148,17 @@ int news_alert(struct store *s, const struct job_rule *r, int64_t job, const cha
 int learn(struct store *s, const struct job *j, const struct store_end *end, struct err *e);
 int learned_trim(struct store *s, struct err *e);
 
+/* lane.c, lane_order.c. j: as row_brief has it; a job of no lane is passed over. */
+int lane_changed(struct store *s, const struct job *j, struct err *e); /* generation + 1 */
+/* Its lane is there, and it gets the place at the end; for a submit. */
+int lane_enter(struct store *s, struct job *row, struct err *e);
+int lane_pin(struct store *s, int64_t id, struct err *e); /* it may run on its lane's node only */
+/* To the end, or before the first of the lane that needs it: a retry, a requeue. */
+int lane_again(struct store *s, const struct job *j, struct err *e);
+/* It isn't bound any more: where it was to go, it goes now. */
+int lane_leave(struct store *s, int64_t id, struct err *e);
+int lane_forget_next(struct store *s, int64_t id, struct err *e);
+
 /*
  * nvidb_file.c: a Python nvidb's database, opened so that neither it nor anything beside it is touched: as it is when there's
  * nothing but the file, else as a copy with its log in a directory of our own.

@@ -123,7 +123,12 @@ int store_submit(struct store *s, const struct job *j, int64_t *ret_id, struct e
 	row.updated_ms = s->now_ms;
 	if (!row.created_ms)
 		row.created_ms = s->now_ms;
+	r = lane_enter(s, &row, e);
+	if (r < 0)
+		return r;
 	r = row_insert(s, &row, false, &id, e);
+	if (r == 0 && j->lane)
+		r = lane_pin(s, id, e);
 	if (r == 0)
 		r = put_tags(s, id, j->tags, e);
 	if (r == 0)
@@ -267,6 +272,8 @@ int store_set_needs(struct store *s, int64_t id, const int64_t *after, size_t n_
 		r = check_ids(s, after_any, n_any, e);
 	if (r == 0)
 		r = replace_needs(s, id, after, n_after, after_any, n_any, e);
+	if (r == 0)
+		r = lane_changed(s, &j, e);
 	if (r < 0)
 		return r;
 	put_list(&b, "after ", after, n_after);

@@ -71,7 +71,7 @@ def test_the_snapshot_has_every_key(queue):
     queue.ask("queue", "tick")
     s = queue.json("queue", "status", "--no-tick")
     assert list(s)[:len(SNAPSHOT)] == SNAPSHOT
-    assert s["db_path"] == str(queue.db) and s["last_backup_at"] is None and s["tick_lock"] is None and s["lanes"] == []
+    assert s["db_path"] == str(queue.db) and s["last_backup_at"] is None and s["tick_lock"] is None and [x["name"] for x in s["lanes"]] == ["local:0", "local:1"]
     assert s["keeper"] == dict(installed=False, running=False, pid=None, manager=None, script=None, unit=None, log=None)
     assert s["settings"] == {"headroom_mb": 512, "max_jobs_per_gpu": 4, "placement": "spread"}
     assert s["counts"] == {"pending": 1, "running": 0, "completed": 0, "failed": 0, "cancelled": 1, "timeout": 0, "lost": 0}

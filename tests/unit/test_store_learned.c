@@ -392,6 +392,7 @@ static void test_move_is_for_the_pool(void **state)
 	submit(b, "x");
 	begin(b);
 	bind_job(b->s, bound);
+	OK(store_lane_make(b->s, "n1", "0", &why));
 	job_init(&j);
 	j.command = (char *)"x";
 	j.lane = (char *)"n1:0";

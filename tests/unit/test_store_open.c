@@ -207,21 +207,21 @@ static void test_steps_are_all_or_nothing(void **state)
 {
 	struct bed *b = *state;
 	const struct schema_step good[] = {
-		{""}, {""}, {"CREATE TABLE second (x)"}, {"CREATE TABLE third (x)"}};
+		{""}, {""}, {""}, {"CREATE TABLE fourth (x)"}, {"CREATE TABLE fifth (x)"}};
 	const struct schema_step bad[] = {
-		{""}, {""}, {"CREATE TABLE second (x)"}, {"CREATE TABLE jobs (x)"}};
+		{""}, {""}, {""}, {"CREATE TABLE fourth (x)"}, {"CREATE TABLE jobs (x)"}};
 	int v;
 
 	OK(store_begin(b->s, NULL, &why));
-	assert_true(schema_apply(b->s, bad, 2, 4, &why) < 0);
+	assert_true(schema_apply(b->s, bad, STORE_VERSION, STORE_VERSION + 2, &why) < 0);
 	assert_int_equal(store_commit(b->s, &why), -EIO);
 	OK(schema_version(b->s, &v, &why));
-	assert_int_equal(v, 2);
+	assert_int_equal(v, STORE_VERSION);
 	OK(store_begin(b->s, NULL, &why));
-	OK(schema_apply(b->s, good, 2, 4, &why));
+	OK(schema_apply(b->s, good, STORE_VERSION, STORE_VERSION + 2, &why));
 	commit(b);
 	OK(schema_version(b->s, &v, &why));
-	assert_int_equal(v, 4);
+	assert_int_equal(v, STORE_VERSION + 2);
 }
 
 /* A file as version 1 left it, with a few jobs, one of them purged since. */
