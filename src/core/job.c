@@ -309,9 +309,9 @@ void job_init(struct job *j)
 void job_done(struct job *j)
 {
 	char *texts[] = {j->name, j->command, j->workdir, j->submitter, j->env, j->tags, j->key,
-		j->node_constraint, j->gpu_constraint, j->gpu_model, j->lane, j->lane_next, j->run_dir,
-		j->progress, j->held_reason, j->cancel_reason, j->last_error, j->result, j->notes,
-		j->shape};
+		j->node_constraint, j->gpu_constraint, j->gpu_model, j->lane, j->lane_next,
+		j->run_dir, j->progress, j->held_reason, j->cancel_reason, j->last_error, j->result,
+		j->notes, j->shape};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		free(texts[i]);

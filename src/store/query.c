@@ -73,8 +73,8 @@ static void put_bounds(struct buf *b, const struct store_question *q)
 static bool is_page_of_states(const struct store_question *q)
 {
 	return (q->states & (q->states - 1)) && q->limit && q->order == STORE_BY_ID && !q->ids &&
-	       !q->lane && !q->held && !q->bound && !q->cancelling && !q->node && !q->tag && !q->name &&
-	       !q->submitter;
+	       !q->lane && !q->held && !q->bound && !q->cancelling && !q->node && !q->tag &&
+	       !q->name && !q->submitter;
 }
 
 /* A page of each state, as the index has it, and of those the page: SQLite alone would sort all jobs of these states. */

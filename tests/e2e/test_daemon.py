@@ -202,7 +202,8 @@ def test_w40_hanging_notify_command_holds_up_nothing(world):
     assert queue.job(bad)["state"] == "failed"
     for i in range(3):
         job = queue.submit("true")
-        assert [x["id"] for x in queue.tick()["dispatched"]] == [job]
+        queue.tick()  # a pass that the end before it asked for may have started it already
+        until(lambda: queue.job(job)["state"] in ("running", "completed"))
     until(lambda: queue.job(job)["state"] == "completed")
     d.end()
 
