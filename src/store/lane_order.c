@@ -78,6 +78,8 @@ static ssize_t find(const struct order *o, int64_t id)
 /* The one at `from` to `to`; the others close up. Their old numbers go with them. */
 static void shift(struct order *o, size_t from, size_t to)
 {
+	if (!o->ids || !o->seqs)
+		return;
 	int64_t id = o->ids[from], seq = o->seqs[from];
 	size_t n = from < to ? to - from : from - to, src = from < to ? from + 1 : to,
 	       dst = from < to ? from : to + 1;
@@ -202,7 +204,7 @@ int store_lane_swap(struct store *s, const char *name, int64_t a, int64_t b, str
 		return r;
 	i = find(&o, a);
 	k = find(&o, b);
-	if (i < 0 || k < 0)
+	if (i < 0 || k < 0 || !o.ids || !o.seqs)
 		return err_set(e, -ENOENT, "job %" PRId64 " isn't in lane %s", i < 0 ? a : b, name);
 	int64_t seq = o.seqs[i];
 	o.ids[i] = b;
