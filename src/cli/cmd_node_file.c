@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "fleet/node_file.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static const struct option_spec specs[] = {
 	NUMBER("job", job, INT32_MAX, "of that attempt"),
 	NUMBER("attempt", attempt, INT32_MAX, "its number"),
 	NUMBER("lines", lines, INT32_MAX, "the last so many"),
-	NUMBER("offset", offset, INT64_MAX, "from this byte on"),
+	NUMBER("offset", offset, INFINITY, "from this byte on"),
 	NUMBER("max", max, 64 * 1024 * 1024, "bytes at most"),
 	NUMBER("timeout", timeout_s, 86400, "seconds for the node's answer"),
 	{.name = "follow",
