@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
-from lab import BUILD, Lab, missing, until  # noqa: E402
+from lab import Lab, missing, until  # noqa: E402
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 HOSTS = ["key", "fish", "noagent"]
@@ -45,7 +45,7 @@ class Queue:
         self.lab.write("ctl", "/root/.gpustow/config.yml", "\n".join(lines) + "\n")
 
     def hand(self, *args, said=""):
-        r = subprocess.run(self.lab.command("ctl", "env", *self.lab.env, BUILD / "tests" / "queue_hand", DB, *args), input=said,
+        r = subprocess.run(self.lab.command("ctl", "env", *self.lab.env, "queue_hand", DB, *args), input=said,
                            capture_output=True, text=True, timeout=60, cwd="/")
         assert r.returncode == 0, r.stderr
         return r.stdout.split()

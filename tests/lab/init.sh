@@ -68,6 +68,7 @@ ctl)
 	cp "$lab/ssh_config" root/.ssh/config
 	cp "$lab/known_hosts" root/.ssh/known_hosts
 	[ -z "${PROGRAM:-}" ] || cp "$PROGRAM" usr/bin/gpustow
+	[ -z "${HAND:-}" ] || cp "$HAND" usr/bin/queue_hand
 	;;
 key) give_nvml 2 ;;
 pass) give_nvml 1 && more="PubkeyAuthentication no" ;;
