@@ -141,7 +141,7 @@ class Hosts:
         return found
 
     def record(self):
-        return Record(json.loads(self.lab.run("ctl", "/usr/bin/python3", queue_judge.__file__, DB)))
+        return Record(json.loads(self.lab.run("ctl", "/usr/bin/python3", "/usr/bin/queue_judge.py", DB)))
 
     def has_record(self):
         return self.path("ctl", DB).exists()

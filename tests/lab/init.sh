@@ -69,6 +69,7 @@ ctl)
 	cp "$lab/known_hosts" root/.ssh/known_hosts
 	[ -z "${PROGRAM:-}" ] || cp "$PROGRAM" usr/bin/gpustow
 	[ -z "${HAND:-}" ] || cp "$HAND" usr/bin/queue_hand
+	[ -z "${JUDGE:-}" ] || cp "$JUDGE" usr/bin/queue_judge.py
 	;;
 key) give_nvml 2 ;;
 pass) give_nvml 1 && more="PubkeyAuthentication no" ;;

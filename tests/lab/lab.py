@@ -89,7 +89,7 @@ class Lab:
     def __init__(self, hosts=()):
         self.dir = Path(tempfile.mkdtemp(prefix="gpustow-lab-"))
         self.environ = {**os.environ, "FAKE_NVML": str(BUILD / "tests" / "fake" / "libnvidia-ml.so.1"), "PROGRAM": str(PROGRAM),
-                        "HAND": str(BUILD / "tests" / "queue_hand")}
+                        "HAND": str(BUILD / "tests" / "queue_hand"), "JUDGE": str(ROOT / "tests" / "fault" / "queue_judge.py")}
         self.sh("up", *hosts)
 
     def sh(self, command, *args):
