@@ -1,7 +1,6 @@
 """Each weakness of nvidb's queue (W-nn) that takes hosts to be seen, over real SSH (tests/lab): see test_queue_weaknesses.py."""
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -226,11 +225,12 @@ def test_w10_dead_nodes_cost_the_others_nothing(lab):
         return time.monotonic() - begun, t
     until(lambda: (lambda t: t["nodes_up"] == 2 and t["nodes_down"] == 10)(tick(with_dead)[1]))
     until(lambda: not [n for n in json.loads(ask(lab, "queue", "nodes", "--json", "--no-tick", env=with_dead))["nodes"] if n["state"] == "suspect"] or not tick(with_dead))
-    ratios = []
+    alone, beside = [], []
     for i in range(9):
-        both = [tick()[0], tick(with_dead)[0]] if i % 2 else [tick(with_dead)[0], tick()[0]][::-1]
-        ratios.append(both[1] / both[0])
-    assert statistics.median(ratios) < 2.5, ratios  # the sanitizers make the little that is done for each cost more
+        for env in ((), with_dead) if i % 2 else (with_dead, ()):
+            (beside if env else alone).append(tick(env)[0])
+    # The best of each: what the machine does besides only adds. The sanitizers make the little that's done for each cost more.
+    assert min(beside) / min(alone) < 2.5, (alone, beside)
 
 
 class Count:
