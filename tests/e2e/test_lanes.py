@@ -513,9 +513,11 @@ def test_daemon_hands_out_a_lane_and_takes_its_changes(world, queue, daemon):
 
 def test_daemon_sends_large_bodies_ahead_of_a_lane(world, queue, daemon):
     queue.lane("pause")
+    queue.ask("drain", "local")  # else the pool's turn comes before the lane has them
     own = [queue.submit("# " + "x" * 3000000 + "\n" + note(f"large{i}"), gpus=1, vram_mib=10) for i in range(3)]
     for j in own:
         queue.lane("assign", j, "--no-tick")
+    queue.ask("resume", "local")
     queue.tick()
     until(lambda: queue.view()["request"] is False and queue.queued() == own)
     queue.lane("resume")
