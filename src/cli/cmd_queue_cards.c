@@ -11,7 +11,7 @@
 #include "cli/queue_nodes.h"
 #include "queue/record_json.h"
 #include "show/table.h"
-#include "show/xid.h"
+#include "core/xid.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include "fleet/ssh_command.h"
 #include "fleet/ssh_site.h"
 #include "show/health.h"
-#include "show/xid.h"
+#include "core/xid.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void doctor_xids(struct checklist *l, const struct sample *s)
 		const struct xid_info *x = xid_find(last.v);
 
 		if (!gpu_is_instance(c) && value_is_present(last) && last.v > 0)
-			checklist_add(l, weights[xid_weight(x)], "xid",
+			checklist_add(l, weights[health_of_xid(x)], "xid",
 				x ? x->mend : "NVIDIA's catalogue of XID errors has its number",
 				"card %d: XID %lld%s%s", c->index, (long long)last.v, x ? ", " : "",
 				x ? x->what : "");

@@ -2,7 +2,6 @@
 #include "show/health.h"
 
 #include "base/cleanup.h"
-#include "show/xid.h"
 
 #include <stdio.h>
 #include <stdarg.h>
@@ -112,6 +111,23 @@ static void add_recovery(const struct gpu_card *c, struct facts *f)
 			(long long)action);
 }
 
+enum health_weight health_of_xid(const struct xid_info *x)
+{
+	if (!x)
+		return HEALTH_WARNING;
+	switch (x->tier) {
+	case XID_INFO:
+	case XID_APP:
+		return HEALTH_NOTE;
+	case XID_CRITICAL:
+		return HEALTH_BAD;
+	case XID_DRIVER:
+	case XID_WARNING:
+		break;
+	}
+	return HEALTH_WARNING;
+}
+
 static void add_xid(const struct gpu_card *c, struct facts *f)
 {
 	int64_t xid = count_of(c, METRIC_XID_LAST), n = count_of(c, METRIC_XID_COUNT);
@@ -121,8 +137,9 @@ static void add_xid(const struct gpu_card *c, struct facts *f)
 	if (!xid)
 		return;
 	xid_put(x, &text);
-	add(f, "xid", xid_weight(x), "last of %lld XID error%s: %lld%s%s", (long long)(n ? n : 1),
-		n > 1 ? "s" : "", (long long)xid, text.len ? ", " : "", buf_str(&text));
+	add(f, "xid", health_of_xid(x), "last of %lld XID error%s: %lld%s%s",
+		(long long)(n ? n : 1), n > 1 ? "s" : "", (long long)xid, text.len ? ", " : "",
+		buf_str(&text));
 }
 
 static void add_mig(const struct gpu_card *c, struct facts *f)

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "core/gpu.h"
+#include "core/xid.h"
 
 #include <stddef.h>
 
@@ -20,6 +21,7 @@ struct health_fact {
 
 #define HEALTH_FACTS_MAX 24
 const char *health_weight_name(enum health_weight w); /* "note", "warning", "bad" */
+enum health_weight health_of_xid(const struct xid_info *x); /* x NULL: a warning */
 /* Returns how many, worst first. */
 size_t health_of(const struct gpu_card *c, struct health_fact ret[HEALTH_FACTS_MAX]);
 

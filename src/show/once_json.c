@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "show/health.h"
-#include "show/xid.h"
+#include "core/xid.h"
 
 #include <stdio.h>
 #include <string.h>

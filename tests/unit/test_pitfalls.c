@@ -18,7 +18,7 @@
 #include "gpu/nvml.h"
 #include "proc/host.h"
 #include "show/once.h"
-#include "show/xid.h"
+#include "core/xid.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -345,7 +345,7 @@ static void item_43_xids_have_words_a_weight_and_a_way_out(void **state)
 
 		assert_non_null(x);
 		xid_put(x, &b);
-		if (xid_weight(x) != known[i].weight || !strstr(buf_str(&b), known[i].word))
+		if (health_of_xid(x) != known[i].weight || !strstr(buf_str(&b), known[i].word))
 			fail_msg("XID %lld: %s", (long long)known[i].xid, buf_str(&b));
 		c.m[METRIC_XID_LAST] = value_of(known[i].xid);
 		c.m[METRIC_XID_COUNT] = value_of(3);

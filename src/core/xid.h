@@ -1,11 +1,10 @@
 /*
  * What an XID number means and what to do about it: NVIDIA's catalogue in our words, as far as it's known. One table for the
- * health of a card, the document of --once and the doctor. Pure.
+ * health of a card, the document of --once, the doctor, and the queue, which takes a card out of service. Pure.
  */
 #pragma once
 
 #include "base/buf.h"
-#include "show/health.h"
 
 #include <stdint.h>
 
@@ -26,6 +25,5 @@ struct xid_info {
 
 /* NULL for a number that isn't known here. */
 const struct xid_info *xid_find(int64_t xid);
-enum health_weight xid_weight(const struct xid_info *x); /* x NULL: a warning */
 /* "fell off the bus: reboot ..."; nothing for NULL. */
 void xid_put(const struct xid_info *x, struct buf *out);

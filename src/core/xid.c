@@ -1,5 +1,5 @@
 /* The table of XIDs. A number that isn't in it is told as a number: a guess would send people the wrong way. */
-#include "show/xid.h"
+#include "core/xid.h"
 
 #include "base/cleanup.h"
 
@@ -67,23 +67,6 @@ const struct xid_info *xid_find(int64_t xid)
 		if (xid >= xids[i].first && xid <= xids[i].last)
 			return &xids[i];
 	return NULL;
-}
-
-enum health_weight xid_weight(const struct xid_info *x)
-{
-	if (!x)
-		return HEALTH_WARNING;
-	switch (x->tier) {
-	case XID_INFO:
-	case XID_APP:
-		return HEALTH_NOTE;
-	case XID_CRITICAL:
-		return HEALTH_BAD;
-	case XID_DRIVER:
-	case XID_WARNING:
-		break;
-	}
-	return HEALTH_WARNING;
 }
 
 void xid_put(const struct xid_info *x, struct buf *out)
