@@ -26,6 +26,7 @@ struct attempt_card {
 	int64_t held_mib; /* as of the last sample; 0 before */
 	int64_t peak_mib;
 	bool is_sampled;
+	int64_t xid; /* the last XID error seen on it while the attempt ran; 0 none */
 };
 
 struct attempt {

@@ -335,6 +335,17 @@ static json_t *peaks_of(const struct attempt *a)
 	return peaks;
 }
 
+static json_t *xids_of(const struct attempt *a)
+{
+	json_t *xids = json_array();
+
+	for (uint32_t k = 0; k < a->n_cards; k++)
+		if (a->cards[k].xid)
+			json_array_append_new(xids,
+				json_pack("[s, I]", a->cards[k].uuid, (json_int_t)a->cards[k].xid));
+	return xids;
+}
+
 json_t *facts_of_end(struct attempt *a)
 {
 	CLEANUP_CLOSE int dir = open_dir(a);
@@ -346,7 +357,6 @@ json_t *facts_of_end(struct attempt *a)
 	json_object_set_new(facts, "says", says_words(says_of(a, dir)));
 	json_object_set_new(facts, "oom_kills", json_integer(oom_kills_of(a)));
 	json_object_set_new(facts, "peaks", peaks_of(a));
-	/* Xids come with the samples; while the ledger keeps none of them, none was seen. */
-	json_object_set_new(facts, "xids", json_array());
+	json_object_set_new(facts, "xids", xids_of(a));
 	return facts;
 }

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XID_LATE_MS 1000
+
 /*
  * What was seen of a card's XIDs. The sampler counts from its own start, and it's started anew when the driver hangs,
  * which is when XIDs come: what an earlier one had seen is added.
@@ -180,6 +182,25 @@ static void add_xids(struct ledger *l)
 	}
 }
 
+/* What went wrong on a card while an attempt had it. The driver may be a moment later with it than the job's end. */
+static void note_xids(const struct ledger *l, struct attempts *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		struct attempt *a = t->items[i];
+		const struct attempt_end *end = &a->rec.end;
+
+		for (uint32_t k = 0; k < a->n_cards && end->started_boot_ms; k++) {
+			int at = gpu_find_uuid(&l->snap, a->cards[k].uuid);
+			const struct gpu_xid *x = at >= 0 ? &l->snap.cards[at].xid : NULL;
+
+			if (x && x->last && x->boot_ms >= end->started_boot_ms &&
+				(a->rec.state != ATTEMPT_ENDED ||
+					x->boot_ms <= end->ended_boot_ms + XID_LATE_MS))
+				a->cards[k].xid = x->last;
+		}
+	}
+}
+
 void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap, uint64_t number)
 {
 	uint8_t *own;
@@ -203,6 +224,7 @@ void ledger_take(struct ledger *l, struct attempts *t, struct gpu_snapshot *snap
 	attribute(&l->snap, t, l->proc_owner);
 	clear_held(l, t);
 	add_held(l, t);
+	note_xids(l, t);
 	own = xcalloc(l->snap.n_procs + 1, 1);
 	/* Rows of a blind card may bear pids of another namespace: no peak can be told ours or foreign there. */
 	for (uint32_t i = 0; i < l->snap.n_procs; i++)

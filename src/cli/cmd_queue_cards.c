@@ -126,8 +126,11 @@ static void put_notes(struct table *t, const struct cluster_node *n, size_t i,
 			buf_printf(&b, ", job %" PRId64, f->job);
 		if (f->n > 1)
 			buf_printf(&b, ", %" PRId64 " times", f->n);
-		if (x)
-			buf_printf(&b, "; XID %" PRId64 ": %s", f->xid, x->mend);
+		/* Of one without a job it's said already. */
+		if (x && f->job) {
+			buf_printf(&b, "; XID %" PRId64 ", ", f->xid);
+			xid_put(x, &b);
+		}
 		table_note(t, ROW_AMBER, buf_str(&b));
 	}
 	if (faults->n > FAULTS_SHOWN)

@@ -63,7 +63,7 @@ struct queue_settings {
 	int64_t node_loss_after_ms; /* node_loss_after, 1 h: how long a node must be down before node_loss acts */
 	int64_t node_down_after_ms; /* 30 s: how long a node must be silent before it's down; suspect until then */
 	int64_t idle_threshold_mib; /* 200: foreign use below which a card counts as idle */
-	int64_t card_faults; /* 2: so many different commands that fail fast on a card take it out of service; 0: never */
+	int64_t card_faults; /* 2: so many different commands that fail fast on a card take it out of service; 0: never, and no XID does */
 	int64_t card_fault_window_ms; /* 10 min: within that time */
 	int64_t card_fault_fast_ms; /* 30 s: "fast" is shorter than this */
 	int64_t keep_events_ms, keep_alerts_ms,

@@ -246,7 +246,7 @@ const struct queue_key queue_keys[] = {
 		AT(card_faults),
 		.initial = "2",
 		.max = 1000,
-		.text = "so many different commands that fail fast on a card take it out of service; 0: never"},
+		.text = "so many different commands that fail fast on a card take it out of service, as an XID does that only a reset, a reboot or a repair mends; 0: never"},
 	{.name = "card_fault_window",
 		.kind = QUEUE_KEY_TIME,
 		AT(card_fault_window_ms),

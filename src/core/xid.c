@@ -69,6 +69,13 @@ const struct xid_info *xid_find(int64_t xid)
 	return NULL;
 }
 
+bool xid_is_of_card(int64_t xid)
+{
+	const struct xid_info *x = xid_find(xid);
+
+	return xid && (!x || (x->tier != XID_APP && x->tier != XID_INFO));
+}
+
 void xid_put(const struct xid_info *x, struct buf *out)
 {
 	if (x)

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum xid_tier {
@@ -25,5 +26,7 @@ struct xid_info {
 
 /* NULL for a number that isn't known here. */
 const struct xid_info *xid_find(int64_t xid);
+/* The card or the driver is to blame for it, and not a program; so is one that isn't known. 0: none. */
+bool xid_is_of_card(int64_t xid);
 /* "fell off the bus: reboot ..."; nothing for NULL. */
 void xid_put(const struct xid_info *x, struct buf *out);

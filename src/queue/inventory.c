@@ -428,6 +428,7 @@ void inv_card_label(const struct inv_card *c, char ret[GPU_LABEL_LEN])
 
 /* ---- comparing ---- */
 
+#define XID_SAME_MS 5000
 #define FREE_STEP_MIB 64
 
 static bool same_words(const char *a, const char *b)
@@ -447,6 +448,13 @@ static bool same_procs(const struct inv_card *a, const struct inv_card *b)
 	return true;
 }
 
+bool inv_same_xid(const struct inv_card *a, const struct inv_card *b)
+{
+	int64_t apart = a->xid_ms - b->xid_ms;
+
+	return a->xid == b->xid && apart > -XID_SAME_MS && apart < XID_SAME_MS;
+}
+
 static bool same_card(const struct inv_card *a, const struct inv_card *b)
 {
 	return !strcmp(a->uuid, b->uuid) && !strcmp(a->parent, b->parent) && a->index == b->index &&
@@ -458,8 +466,7 @@ static bool same_card(const struct inv_card *a, const struct inv_card *b)
 	       a->external_procs == b->external_procs &&
 	       a->external_computing == b->external_computing &&
 	       a->promised_mib == b->promised_mib && a->numa == b->numa &&
-	       a->nvlink_peers == b->nvlink_peers && a->xid == b->xid && a->xid_ms == b->xid_ms &&
-	       same_procs(a, b);
+	       a->nvlink_peers == b->nvlink_peers && inv_same_xid(a, b) && same_procs(a, b);
 }
 
 static bool same_charge(const struct inv_charge *a, const struct inv_charge *b)

@@ -81,5 +81,7 @@ void inventory_done(struct inventory *v);
 bool inventory_same_for_plan(const struct inventory *a, const struct inventory *b);
 /* "0", "0:1": what people call it. */
 void inv_card_label(const struct inv_card *c, char ret[GPU_LABEL_LEN]);
+/* The same XID, of about the same moment: it's told on the node's clock, whose offset is only measured. */
+bool inv_same_xid(const struct inv_card *a, const struct inv_card *b);
 /* Position by UUID, or by what people type ("0", "0:1" for instance 1 of card 0, a UUID or its unique start of 8 characters or more); -1. */
 int inventory_find(const struct inventory *v, const char *word);

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 #include "core/wire.h"
+#include "core/xid.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -201,7 +202,7 @@ static enum job_cause cause_of_bad_exit(const struct end_facts *f)
 		return JOB_CAUSE_CUDA_OOM;
 	if (signo == SIGKILL && f->oom_kills > 0)
 		return JOB_CAUSE_HOST_OOM;
-	if (f->xid || f->says_gpu_fault)
+	if (xid_is_of_card(f->xid) || f->says_gpu_fault)
 		return JOB_CAUSE_GPU_FAULT;
 	if (f->says_disk_full)
 		return JOB_CAUSE_DISK_FULL;
@@ -432,7 +433,7 @@ static void set_times(const struct end_facts *f, struct store_end *end)
 }
 
 /*
- * Evidence against the cards it ran on: an Xid or its words, or a command that failed fast. What the command line itself is
+ * Evidence against the cards it ran on: an Xid that isn't a program's fault, or its words, or a command that failed fast. What the command line itself is
  * to blame for (no such program, no memory asked for) and what we did says nothing about a card.
  */
 static bool is_card_fault(const struct job *j, const struct end_facts *f,
@@ -442,7 +443,7 @@ static bool is_card_fault(const struct job *j, const struct end_facts *f,
 
 	if (!j->bind.n_cards)
 		return false;
-	if (end->cause == JOB_CAUSE_GPU_FAULT || (f->xid && end->cause))
+	if (end->cause == JOB_CAUSE_GPU_FAULT || (xid_is_of_card(f->xid) && end->cause))
 		return true;
 	if (end->cause != JOB_CAUSE_EXIT_CODE && end->cause != JOB_CAUSE_SIGNAL)
 		return false;

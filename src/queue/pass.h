@@ -368,6 +368,8 @@ int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *pl
 /* In a transaction: what an end says of the cards it had. */
 int cards_judge(
 	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);
+/* The same: what the nodes' samples say of them. Before nodes_put. */
+int cards_look(struct pass *p, struct err *e);
 /* Does anything wait? Then another plan is wanted. */
 bool launch_wanted(struct pass *p);
 /* A plan and its binds; *ret_n: how many launches are to be sent now. */

@@ -434,6 +434,8 @@ static int settle_part(struct pass *p, bool with_nodes, struct err *e)
 	if (r < 0)
 		return r;
 	if (with_nodes)
+		r = cards_look(p, e);
+	if (with_nodes && r >= 0)
 		r = nodes_put(p, e);
 	if (r >= 0)
 		r = take_some(p, end, e);

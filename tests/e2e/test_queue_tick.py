@@ -226,6 +226,46 @@ def test_card_that_fails_different_commands_is_taken_out(world, queue):
     assert queue.job(both)["state"] == "pending"  # one card is left
 
 
+def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
+    (world.sim).mkdir(exist_ok=True)
+    job = queue.submit(wait_for("go") + "; exit 3", gpus=1, vram_mib=24000)
+    queue.tick_until(lambda: queue.job(job)["state"] == "running")
+    [card] = json.loads(queue.attempts(job)[0]["cards"])
+    index = card["index"]
+    (world.sim / f"ills.{index}").write_text("48\n")
+    queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
+    [out] = queue.rows("SELECT * FROM cards_out")
+    assert (out["uuid"], out["by_whom"]) == (card["uuid"], "faults") and "XID 48" in out["why"], out
+    assert json.loads(out["evidence"])[0]["xid"] == 48
+    assert "card_out" in queue.events() and queue.alerts()[-1]["kind"] == "card_out"
+    assert queue.job(job)["state"] == "running"  # what runs there goes on
+    (world.dir / "go").touch()
+    queue.ends(job)
+    assert queue.job(job)["cause"] == "gpu-fault" and "Xid 48" in queue.job(job)["last_error"], queue.job(job)
+    after = queue.submit("true", gpus=1, vram_mib=24000)
+    queue.ends(after)
+    assert json.loads(queue.attempts(after)[0]["cards"])[0]["index"] == 1 - index
+    # A person who puts it back isn't contradicted by what was seen before; a new one is another matter.
+    world.ask("queue", "card", "resume", f"local:{index}")
+    queue.tick()
+    assert queue.rows("SELECT * FROM cards_out") == []
+    (world.sim / f"ills.{index}").write_text("48\n79\n")
+    queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
+
+
+def test_xid_of_a_program_is_no_fault_of_its_card(world, queue):
+    (world.sim).mkdir(exist_ok=True)
+    job = queue.submit(wait_for("go") + "; exit 3", gpus=1, vram_mib=24000)
+    queue.tick_until(lambda: queue.job(job)["state"] == "running")
+    index = json.loads(queue.attempts(job)[0]["cards"])[0]["index"]
+    (world.sim / f"ills.{index}").write_text("31\n")
+    queue.tick()
+    (world.dir / "go").touch()
+    queue.ends(job)
+    assert queue.job(job)["cause"] == "exit-code" and "Xid 31" in queue.job(job)["last_error"], queue.job(job)
+    assert queue.rows("SELECT * FROM cards_out") == []
+
+
 def test_drained_node_gets_nothing_and_keeps_what_runs(world, queue):
     runs = queue.submit(wait_for("go"))
     queue.tick_until(lambda: queue.job(runs)["state"] == "running")

@@ -387,6 +387,15 @@ static void test_evidence_against_cards(void **state)
 	judged(s);
 	assert_false(s->g.is_card_fault);
 	s->f.says_cuda_oom = false;
+	s->f.end.ended_boot_ms = s->f.end.started_boot_ms + 60000;
+	s->f.xid = 31; /* a program's own fault */
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_EXIT_CODE);
+	assert_non_null(strstr(s->g.end.error, "Xid 31"));
+	assert_false(s->g.is_card_fault);
+	s->f.xid = 999; /* nobody knows: not the program's, as far as that goes */
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
+	assert_true(s->g.is_card_fault);
+	s->f.xid = 79;
 	s->job.bind.n_cards = 0;
 	judged(s);
 	assert_false(s->g.is_card_fault);

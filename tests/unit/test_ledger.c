@@ -514,6 +514,25 @@ static void xids_outlive_a_sampler(void **state)
 	assert_xid(31, 95, 4);
 }
 
+/* An XID is told with the end of the attempt that had the card when it came. */
+static void xids_of_an_attempt(void **state)
+{
+	struct attempt *a = add(1, "GPU-1", 1000), *other = add(2, "GPU-0", 1000);
+
+	a->rec.end.started_boot_ms = other->rec.end.started_boot_ms = 100;
+	take_xids(79, 50, 1, 1); /* before it began */
+	assert_int_equal(a->cards[0].xid, 0);
+	take_xids(31, 150, 2, 2);
+	assert_int_equal(a->cards[0].xid, 31);
+	assert_int_equal(other->cards[0].xid, 0);
+	a->rec.state = ATTEMPT_ENDED;
+	a->rec.end.ended_boot_ms = 200;
+	take_xids(79, 900, 3, 3); /* the driver was a moment late */
+	assert_int_equal(a->cards[0].xid, 79);
+	take_xids(48, 5000, 4, 4); /* long after it */
+	assert_int_equal(a->cards[0].xid, 79);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -531,6 +550,7 @@ int main(void)
 		TEST(what_lanes_hold),
 		TEST(an_instance_is_a_card),
 		TEST(xids_outlive_a_sampler),
+		TEST(xids_of_an_attempt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,8 +17,9 @@
 #include "gpu/facts.h"
 #include "gpu/nvml.h"
 #include "proc/host.h"
-#include "show/once.h"
 #include "core/xid.h"
+#include "show/health.h"
+#include "show/once.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -360,6 +361,8 @@ static void item_43_xids_have_words_a_weight_and_a_way_out(void **state)
 	}
 	assert_null(xid_find(0));
 	assert_null(xid_find(151));
+	assert_true(xid_is_of_card(79) && xid_is_of_card(151) && !xid_is_of_card(31) &&
+		    !xid_is_of_card(45) && !xid_is_of_card(0));
 	c.m[METRIC_XID_LAST] = value_of(151);
 	assert_int_equal(health_of(&c, facts), 1);
 	assert_int_equal(facts[0].weight, HEALTH_WARNING);
