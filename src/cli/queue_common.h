@@ -69,9 +69,8 @@ struct queue {
 };
 
 /*
- * Configuration and store. mode STORE_WRITE makes a new queue when there's none; STORE_READ of none opens nothing: store is
- * NULL then and the command answers as for an empty queue... which queue_open avoids by making it. A Python nvidb's database is
- * refused with the one sentence (decisions.md). Call queue_close whatever is returned; *q must not move.
+ * Configuration and store. A queue that nobody made yet is made, in both modes: an empty one is answered for like any other.
+ * A Python nvidb's database is refused with the one sentence that names the import. Call queue_close whatever is returned; *q must not move.
  */
 int queue_open(struct queue *q, const struct program *p, const struct queue_options *o,
 	enum store_mode mode, struct err *e);

@@ -8,7 +8,7 @@
 #include "fleet/fleet.h"
 #include "tui/keep.h"
 #include "tui/monitor_view.h"
-#include "tui/screen.h"
+#include "tui/terminal.h"
 
 #include <event2/event.h>
 #include <locale.h>
@@ -34,18 +34,12 @@ struct loop {
 	struct keep keep;
 	struct event_base *base;
 	struct fleet *fleet;
-	struct event *readable, *esc, *tick, *gather, *signals[4];
+	struct terminal terminal;
+	struct event *line, *tick, *gather; /* line: of the plain form */
 	uint64_t n_requests;
 	int signal_no;
 	bool is_over, has_said;
 };
-
-static void set_timer(struct event *ev, int64_t ms)
-{
-	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-
-	event_add(ev, &t);
-}
 
 /* ---- pictures ---- */
 
@@ -110,9 +104,9 @@ static void on_changed(void *arg, const struct fleet_host *h)
 		if (fleet_at(l->fleet, i) == h)
 			take_host(l, i);
 	if (l->gather && !event_pending(l->gather, EV_TIMEOUT, NULL))
-		set_timer(l->gather, GATHER_MS);
+		terminal_timer(l->gather, GATHER_MS);
 	if (l->o->is_plain && !l->has_said && has_settled(l))
-		set_timer(l->tick, 0);
+		terminal_timer(l->tick, 0);
 }
 
 struct refusal {
@@ -220,29 +214,21 @@ static void take_event(void *arg, const struct input_event *ev)
 	grant(l);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+/* The last event may have ended it. */
+static void draw_again(void *arg)
 {
 	struct loop *l = arg;
 
-	(void)fd, (void)what;
-	if (screen_read(l->screen, take_event, l) < 0) {
-		quit(l);
-		return;
-	}
-	if (screen_is_waiting(l->screen))
-		set_timer(l->esc, INPUT_ESC_MS);
 	if (!l->is_over)
 		draw(l);
 }
 
-static void on_esc(evutil_socket_t fd, short what, void *arg)
+static void take_end(void *arg, int signal_no)
 {
 	struct loop *l = arg;
 
-	(void)fd, (void)what;
-	screen_idle(l->screen, take_event, l);
-	if (!l->is_over)
-		draw(l);
+	l->signal_no = signal_no;
+	quit(l);
 }
 
 static void on_gather(evutil_socket_t fd, short what, void *arg)
@@ -264,20 +250,6 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 			l->o->home);
 	l->keep.has_failed = false;
 	draw(l);
-}
-
-static void on_signal(evutil_socket_t sig, short what, void *arg)
-{
-	struct loop *l = arg;
-
-	(void)what;
-	if (sig == SIGWINCH) {
-		screen_resized(l->screen);
-		draw(l);
-		return;
-	}
-	l->signal_no = (int)sig;
-	quit(l);
 }
 
 /* ---- life ---- */
@@ -319,21 +291,19 @@ static void open_fleet(struct loop *l, bool can_ask)
 		take_host(l, i);
 }
 
-static void open_signals(struct loop *l)
+static void open_terminal(struct loop *l)
 {
-	static const int caught[] = {SIGTERM, SIGHUP, SIGINT, SIGWINCH};
+	const struct terminal_owner owner = {
+		.arg = l, .event = take_event, .draw = draw_again, .end = take_end};
 
-	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
-		l->signals[i] = evsignal_new(l->base, caught[i], on_signal, l);
-		event_add(l->signals[i], NULL);
-	}
+	terminal_begin(&l->terminal, l->base, l->screen, &owner);
 }
 
 static void close_events(struct loop *l)
 {
-	struct event *all[] = {l->readable, l->esc, l->tick, l->gather, l->signals[0],
-		l->signals[1], l->signals[2], l->signals[3]};
+	struct event *all[] = {l->line, l->tick, l->gather};
 
+	terminal_done(&l->terminal);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])
 			event_free(all[i]);
@@ -363,14 +333,9 @@ static int run_screen(struct loop *l, struct err *e)
 		return r;
 	l->frame.grid.ascii = screen_is_ascii(l->screen);
 	keep_init(&l->keep, l->o->home, &l->m.view);
-	open_signals(l);
-	l->readable = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_readable, l);
-	l->esc = evtimer_new(l->base, on_esc, l);
+	open_terminal(l);
 	l->gather = evtimer_new(l->base, on_gather, l);
 	l->tick = event_new(l->base, -1, EV_PERSIST, on_tick, l);
-	event_priority_set(l->readable, 0);
-	event_priority_set(l->esc, 0);
-	event_add(l->readable, NULL);
 	event_add(l->tick, &second);
 	draw(l);
 	open_fleet(l, true);
@@ -420,13 +385,12 @@ static int run_plain(struct loop *l)
 {
 	bool is_terminal = isatty(STDIN_FILENO);
 
-	open_signals(l);
+	open_terminal(l);
 	l->tick = evtimer_new(l->base, on_plain_first, l);
-	set_timer(l->tick, PLAIN_FIRST_MS);
+	terminal_timer(l->tick, PLAIN_FIRST_MS);
 	if (is_terminal) {
-		l->readable =
-			event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_plain_line, l);
-		event_add(l->readable, NULL);
+		l->line = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_plain_line, l);
+		event_add(l->line, NULL);
 	}
 	open_fleet(l, false);
 	if (is_terminal) {

@@ -6,7 +6,7 @@
 #include "base/fd.h"
 #include "tui/keep.h"
 #include "tui/queue_view.h"
-#include "tui/screen.h"
+#include "tui/terminal.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -43,7 +43,8 @@ struct loop {
 	struct screen *screen;
 	struct event_base *base;
 	struct channel ch[QUEUE_ROLE_N];
-	struct event *readable, *esc, *clock, *refresh, *signals[4];
+	struct terminal terminal;
+	struct event *clock, *refresh;
 	int64_t shown_id, next_shown; /* a detail that's on its way, and the one wanted after it */
 	int signal_no;
 	bool is_over;
@@ -327,36 +328,21 @@ static void take_event(void *arg, const struct input_event *ev)
 	grant(l);
 }
 
-static void set_timer(struct event *ev, int64_t ms)
-{
-	struct timeval t = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-
-	event_add(ev, &t);
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+/* The last event may have ended it. */
+static void draw_again(void *arg)
 {
 	struct loop *l = arg;
 
-	(void)fd, (void)what;
-	if (screen_read(l->screen, take_event, l) < 0) {
-		quit(l);
-		return;
-	}
-	if (screen_is_waiting(l->screen))
-		set_timer(l->esc, INPUT_ESC_MS);
 	if (!l->is_over)
 		draw(l);
 }
 
-static void on_esc(evutil_socket_t fd, short what, void *arg)
+static void take_end(void *arg, int signal_no)
 {
 	struct loop *l = arg;
 
-	(void)fd, (void)what;
-	screen_idle(l->screen, take_event, l);
-	if (!l->is_over)
-		draw(l);
+	l->signal_no = signal_no;
+	quit(l);
 }
 
 static void on_clock(evutil_socket_t fd, short what, void *arg)
@@ -377,20 +363,6 @@ static void on_refresh(evutil_socket_t fd, short what, void *arg)
 	look(l);
 	if (l->m.is_auto)
 		ask_tick(l, false);
-}
-
-static void on_signal(evutil_socket_t sig, short what, void *arg)
-{
-	struct loop *l = arg;
-
-	(void)what;
-	if (sig == SIGWINCH) {
-		screen_resized(l->screen);
-		draw(l);
-		return;
-	}
-	l->signal_no = (int)sig;
-	quit(l);
 }
 
 /* ---- life ---- */
@@ -479,12 +451,10 @@ static void stop_all(struct loop *l)
 
 static void open_events(struct loop *l)
 {
-	static const int caught[] = {SIGTERM, SIGHUP, SIGINT, SIGWINCH};
+	const struct terminal_owner owner = {
+		.arg = l, .event = take_event, .draw = draw_again, .end = take_end};
 
-	for (size_t i = 0; i < ARRAY_LEN(caught); i++) {
-		l->signals[i] = evsignal_new(l->base, caught[i], on_signal, l);
-		event_add(l->signals[i], NULL);
-	}
+	terminal_begin(&l->terminal, l->base, l->screen, &owner);
 	for (int i = 0; i < QUEUE_ROLE_N; i++) {
 		struct channel *c = &l->ch[i];
 
@@ -494,22 +464,17 @@ static void open_events(struct loop *l)
 		c->readable = event_new(l->base, c->fd, EV_READ | EV_PERSIST, on_channel, c);
 		event_add(c->readable, NULL);
 	}
-	l->readable = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_readable, l);
-	l->esc = evtimer_new(l->base, on_esc, l);
 	l->clock = event_new(l->base, -1, EV_PERSIST, on_clock, l);
 	l->refresh = event_new(l->base, -1, EV_PERSIST, on_refresh, l);
-	event_priority_set(l->readable, 0);
-	event_priority_set(l->esc, 0);
-	event_add(l->readable, NULL);
-	set_timer(l->clock, CLOCK_MS);
-	set_timer(l->refresh, l->o->refresh_ms);
+	terminal_timer(l->clock, CLOCK_MS);
+	terminal_timer(l->refresh, l->o->refresh_ms);
 }
 
 static void close_events(struct loop *l)
 {
-	struct event *all[] = {l->readable, l->esc, l->clock, l->refresh, l->signals[0],
-		l->signals[1], l->signals[2], l->signals[3]};
+	struct event *all[] = {l->clock, l->refresh};
 
+	terminal_done(&l->terminal);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])
 			event_free(all[i]);

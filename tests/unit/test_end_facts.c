@@ -26,7 +26,7 @@ static struct attempt_card cards[3];
 
 static int set_up(void **state)
 {
-	strcpy(dir, "/tmp/gpustow-test-XXXXXX");
+	snprintf(dir, sizeof(dir), "/tmp/gpustow-test-XXXXXX");
 	assert_non_null(mkdtemp(dir));
 	memset(cards, 0, sizeof(cards));
 	a = (struct attempt){.dir = dir, .oom_kills = -1, .oom_kills_end = -1, .cards = cards};
@@ -382,9 +382,8 @@ static void test_of_the_machine(void **state)
 	json_t *o, *want;
 
 	a.n_cards = 3;
-	strcpy(cards[0].uuid, "GPU-a");
-	strcpy(cards[1].uuid, "GPU-b");
-	strcpy(cards[2].uuid, "GPU-c");
+	for (int i = 0; i < 3; i++)
+		snprintf(cards[i].uuid, sizeof(cards[i].uuid), "GPU-%c", 'a' + i);
 	cards[0].is_sampled = cards[2].is_sampled = true;
 	cards[0].peak_mib = 4096;
 	a.oom_kills = 5;

@@ -144,7 +144,7 @@ static void test_what_is_no_exit(void **state)
 	struct scene *s = *state;
 
 	end_as(s, END_LAUNCH_FAILED, 2);
-	strcpy(s->f.end.text, "chdir /nowhere: No such file or directory");
+	snprintf(s->f.end.text, sizeof(s->f.end.text), "chdir /nowhere: No such file or directory");
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_LAUNCH_FAILED);
 	assert_string_equal(
 		s->g.end.error, "could not be started: chdir /nowhere: No such file or directory");

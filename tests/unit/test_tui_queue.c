@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "queue_world.h"
+#include "golden_screen.h"
 
 static struct queue_want wish(struct queue_world *w)
 {
@@ -409,9 +410,9 @@ static void test_activity(void **state)
 	assert_int_equal(queue_activity(&n, &c), ACT_EXTERNAL);
 	c.n_jobs = 1;
 	assert_int_equal(queue_activity(&n, &c), ACT_RUN);
-	strcpy(n.state, "down");
+	snprintf(n.state, sizeof(n.state), "down");
 	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
-	strcpy(n.state, "up");
+	snprintf(n.state, sizeof(n.state), "up");
 	c = (struct snap_card){.is_present = true, .util_pct = -1, .used_mib = -1};
 	assert_int_equal(queue_activity(&n, &c), ACT_UNKNOWN);
 	/* Nothing held, but nobody measured what it does: that's no confirmed idleness. */
@@ -484,26 +485,6 @@ static void test_what_is_no_snapshot(void **state)
 }
 
 /* ---- golden screens ---- */
-
-static void assert_golden(const char *name, const struct buf *got)
-{
-	const char *root = getenv("SOURCE_ROOT");
-	CLEANUP_FREE char *path = xasprintf("%s/tests/golden/tui/%s.txt", root ? root : ".", name);
-	CLEANUP(buf_done) struct buf want = {0};
-	CLEANUP_CLOSE int fd = -1;
-
-	if (getenv("GPUSTOW_UPDATE_GOLDEN")) {
-		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-		assert_true(fd >= 0);
-		assert_int_equal(fd_write_all(fd, got->data, got->len), 0);
-		return;
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		fail_msg("%s isn't there; GPUSTOW_UPDATE_GOLDEN=1 writes it", path);
-	assert_int_equal(fd_read_all(fd, &want, 1 << 20), 0);
-	assert_string_equal(buf_str(got), buf_str(&want));
-}
 
 static void golden(struct queue_world *w, const char *what)
 {

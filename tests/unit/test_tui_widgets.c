@@ -70,14 +70,15 @@ static void test_marks_are_bounded(void **state)
 {
 	struct grid g;
 	struct pen p;
-	char text[200] = "e";
+	CLEANUP(buf_done) struct buf text = {0};
 
+	buf_putc(&text, 'e');
 	for (int i = 0; i < 50; i++)
-		strcat(text, "\xcc\x81");
+		buf_puts(&text, "\xcc\x81");
 	grid_init(&g);
 	grid_resize(&g, 4, 1);
 	p = pen_at(&g, 0, 0, 4);
-	pen_put(&p, STYLE(INK_PLAIN), text);
+	pen_put(&p, STYLE(INK_PLAIN), buf_str(&text));
 	assert_true(strlen(grid_at(&g, 0, 0)->text) < CELL_TEXT);
 	grid_done(&g);
 }
