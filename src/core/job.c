@@ -283,17 +283,6 @@ void job_bind_done(struct job_bind *b)
 	memset(b, 0, sizeof(*b));
 }
 
-void job_bind_copy(const struct job_bind *from, struct job_bind *ret)
-{
-	*ret = *from;
-	ret->node = from->node ? xstrdup(from->node) : NULL;
-	ret->cards = NULL;
-	if (from->n_cards) {
-		ret->cards = xreallocarray(NULL, from->n_cards, sizeof(*ret->cards));
-		memcpy(ret->cards, from->cards, from->n_cards * sizeof(*ret->cards));
-	}
-}
-
 void job_init(struct job *j)
 {
 	*j = (struct job){.state = JOB_STATE_PENDING,

@@ -149,7 +149,6 @@ struct job_bind {
 	size_t n_cards;
 };
 void job_bind_done(struct job_bind *b);
-void job_bind_copy(const struct job_bind *from, struct job_bind *ret);
 
 /* All texts may be NULL: unknown, not asked for. Numbers say themselves what stands for that. Everything is owned. */
 struct job {

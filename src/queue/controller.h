@@ -83,7 +83,6 @@ struct tick_summary tick_summary_new(void);
 void tick_summary_parse(const json_t *o, struct tick_summary *ret);
 /* Launches that left at that BOOTTIME or later, and that no word has come of. */
 size_t controller_in_the_air(const struct controller *c, int64_t since_ms);
-void controller_say_unconfirmed(struct controller *c, int64_t since_ms);
 /* Links that have neither come up nor failed yet. */
 size_t controller_connecting(const struct controller *c);
 /* Samples are pushed at that pace, and one that shows less memory in use wants a pass; 0: no more. */

@@ -463,11 +463,6 @@ size_t controller_in_the_air(const struct controller *c, int64_t since_ms)
 	return launch_in_the_air(&c->p, since_ms);
 }
 
-void controller_say_unconfirmed(struct controller *c, int64_t since_ms)
-{
-	launch_say_unconfirmed(&c->p, since_ms);
-}
-
 size_t controller_connecting(const struct controller *c)
 {
 	size_t n = 0;

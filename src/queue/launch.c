@@ -241,14 +241,13 @@ size_t launch_in_the_air(const struct pass *p, int64_t since_ms)
 	return n;
 }
 
-void launch_say_unconfirmed(struct pass *p, int64_t since_ms)
+void launch_say_unconfirmed(struct pass *p)
 {
 	for (size_t i = 0; i < p->n_flights; i++) {
 		const struct flight *f = &p->flights[i];
 		const struct pass_node *n = &p->nodes[f->node];
 
-		if ((f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED) ||
-			f->sent_ms < since_ms)
+		if (f->state != FLIGHT_SENT && f->state != FLIGHT_CLAIMED)
 			continue;
 		pass_say_error(p, n->name, f->job, "handed to %s, start not confirmed%s%s", n->name,
 			n->link && link_is_up(n->link) ? "" : ": the link was lost",

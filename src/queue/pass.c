@@ -178,7 +178,7 @@ static int plan(struct pass *p, struct err *e)
 
 	if (!p->is_again || p->signal_no || p->round >= ROUNDS_MAX) {
 		if (!p->is_held)
-			launch_say_unconfirmed(p, 0);
+			launch_say_unconfirmed(p);
 		p->stage = PASS_STOPS;
 		p->stage_until_ms = clock_boot_ms() + STARTED_WAIT_MS;
 		return 0;

@@ -380,7 +380,7 @@ int launch_send(struct pass *p, struct err *e);
 bool launch_was_refused(const struct pass *p, size_t first_note);
 /* Launches in the air that left at that BOOTTIME or later. */
 size_t launch_in_the_air(const struct pass *p, int64_t since_ms);
-void launch_say_unconfirmed(struct pass *p, int64_t since_ms);
+void launch_say_unconfirmed(struct pass *p);
 void flight_done(struct flight *f);
 void flights_done(struct pass *p);
 /* It may have left behind that question, or is about to: what the answer lacks means nothing. */

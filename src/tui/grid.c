@@ -355,16 +355,6 @@ void pen_repeat(struct pen *p, struct style s, const char *utf8, const char *asc
 		set_cell(p->g, p->x++, p->y, glyph, strlen(glyph), 1, s);
 }
 
-void pen_right(struct pen *p, struct style s, const char *text)
-{
-	int w = width_of(text, strlen(text), p->g->ascii);
-
-	if (p->is_cut || w > pen_left(p))
-		return;
-	p->x = p->end - w;
-	pen_put(p, s, text);
-}
-
 /* ---- wrapping ---- */
 
 /* Bytes of the next line: up to the last blank that fits, or as many characters as fit. */

@@ -97,8 +97,6 @@ void pen_either(struct pen *p, struct style s, const char *utf8, const char *asc
 void pen_skip(struct pen *p, int cells);
 /* Repeats a glyph of one cell. */
 void pen_repeat(struct pen *p, struct style s, const char *utf8, const char *ascii, int n);
-/* Text at the right end of what's left; what's before it stays free. Left out when it doesn't fit whole. */
-void pen_right(struct pen *p, struct style s, const char *text);
 /*
  * Lines of a text that's broken at blanks, at w cells; a longer word is broken anywhere. Draws those from `first` on that fit into
  * r and returns how many there are in all (also with an empty r: then w is 1).
