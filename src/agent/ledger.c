@@ -250,10 +250,21 @@ void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 			i++;
 		if (i == l->n_stamps) {
 			GROW(l->stamps, l->n_stamps, l->cap_stamps);
+			l->stamps[l->n_stamps].asked = 0;
 			memcpy(l->stamps[l->n_stamps++].uuid, a->cards[k].uuid, GPU_UUID_LEN);
 		}
-		l->stamps[i].asked = asked;
+		/* What was told late mustn't hide what came after it. */
+		if (asked > l->stamps[i].asked)
+			l->stamps[i].asked = asked;
 	}
+}
+
+uint64_t ledger_asked_before(const struct ledger *l, const char *uuid)
+{
+	for (size_t i = 0; i < l->n_stamps; i++)
+		if (!strcmp(l->stamps[i].uuid, uuid))
+			return l->stamps[i].asked;
+	return 0;
 }
 
 bool ledger_is_fresh(const struct ledger *l, const char *uuid)
