@@ -90,8 +90,8 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	struct agent *a = arg;
 
 	/* Memory may have come or gone with it: only samples begun from now on count for its cards. */
-	ledger_note(a->ledger, at,
-		has_ended_before(at) ? at->asked_at_end : sampler_asked(a->sampler));
+	ledger_note(
+		a->ledger, at, has_ended_before(at) ? at->asked_at_end : sampler_asked(a->sampler));
 	a->promises_are_old = true;
 	event_push(a, at);
 	files_attempt_changed(a, &at->name);

@@ -330,8 +330,7 @@ __attribute__((noreturn)) static void shim_main(
 	_exit(0);
 }
 
-static pid_t fork_shim(
-	const struct root *r, const struct claim_spec *s, int go_fd, struct err *e)
+static pid_t fork_shim(const struct root *r, const struct claim_spec *s, int go_fd, struct err *e)
 {
 	sigset_t all, before;
 	/* A doorbell that comes before the shim is ready for it would end it. */

@@ -27,9 +27,9 @@ struct shim_ready {
 	int go_fd;
 };
 /* 0 or negative, as shim_fork. s must say what the claim will. */
-int shim_prepare(const struct root *r, const struct claim_spec *s, struct shim_ready *ret,
-	struct err *e);
-/* The claim is born: from here on it's as one that shim_fork made. Its pid, or -errno: it's gone. Clears *x. */
+int shim_prepare(
+	const struct root *r, const struct claim_spec *s, struct shim_ready *ret, struct err *e);
+/* The claim is born: from here on it's as one that shim_fork made. Its pid, or -errno: it's gone. Clears *x. SIGPIPE must be ignored. */
 pid_t shim_go(struct shim_ready *x);
 void shim_drop(struct shim_ready *x);
 
