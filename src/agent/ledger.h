@@ -50,7 +50,7 @@ uid_t ledger_promiser(const struct ledger *l, const char *uuid);
 
 /* What a lane keeps of a card for its next one: max(running, next). */
 struct ledger_hold {
-	char uuid[GPU_UUID_LEN];
+	char uuid[GPU_UUID_LEN], queue[ID_LEN];
 	uint64_t order;
 	int64_t next_mib; /* -1: the whole card */
 	int64_t running_mib; /* what the lane's running ones are charged there */

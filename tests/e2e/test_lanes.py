@@ -1,4 +1,5 @@
 """Lanes with a real agent: handed out whole, started with no client alive, changed by request, one admission for all."""
+import copy
 import json
 import os
 import signal
@@ -170,6 +171,45 @@ def test_w19_lane_waits_for_what_the_pool_holds(world):
     until(lambda: queue.tick() and "20512 MiB are needed" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
     (world.dir / "go").touch()
     queue.ends(pool, lane)
+
+
+class Second(Lanes):
+    """Another queue of the same user, on the same machine."""
+
+    def __init__(self, first):
+        self.world = copy.copy(first.world)
+        self.home = self.world.dir / "home" / "second"
+        self.world.env = {**first.world.env, "GPUSTOW_HOME": str(self.home)}
+        self.home.mkdir()
+        self.path = self.home / "queue.db"
+        (self.home / "config.yml").write_text((first.home / "config.yml").read_text())
+
+
+def test_w19_plan_leaves_what_another_queues_lane_was_promised(world, queue):
+    """By room alone card 0 is the better fit for the other queue's job; its lane's next one needs it all."""
+    go = [queue.put(wait_for("go"), vram=12000), queue.put(wait_for("go"), lane="local:1", vram=4000)]
+    queue.runs(*go)
+    large = queue.put(note("large"), vram=20000, tick=True)
+    second = Second(queue)
+    second.tick()
+    job = second.put("echo $CUDA_VISIBLE_DEVICES >$W/where; " + note("beside"), lane=None, vram=6000)
+    seen = second.ends(job)
+    assert [t["errors"] for t in seen if t["errors"]] == []
+    assert (world.dir / "where").read_text() == "1\n"
+    # One that has room nowhere isn't tried on the node: the plan says whose it is.
+    big = second.put(note("big"), lane=None, vram=21000)
+    assert [second.tick()["errors"] for _ in range(2)] == [[], []]
+    assert second.state(big) == "pending" and second.attempts(big) == []
+    why = json.loads(world.ask("job", "why", str(big), "--no-tick", "--json", env=second.world.env).out)
+    assert "your other queues are charged" in json.dumps(why)
+    # Its lane on that card waits behind the older hold, and the card is never given twice.
+    behind = second.put(note("behind"), vram=10000, tick=True)
+    second.tick()
+    assert second.state(behind) == "pending" and world.judge() == ["beside"]
+    (world.dir / "go").touch()
+    queue.ends(*go, large)
+    second.ends(big, behind)
+    assert sorted(world.judge()) == ["behind", "beside", "big", "large"]
 
 
 def test_w21_lane_job_that_nobody_saw_end_runs_once(world, queue):
