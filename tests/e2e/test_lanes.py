@@ -212,6 +212,48 @@ def test_w19_plan_leaves_what_another_queues_lane_was_promised(world, queue):
     assert sorted(world.judge()) == ["behind", "beside", "big", "large"]
 
 
+def set_limits(queue, **settings):
+    path = queue.home / "config.yml"
+    kept = [line for line in path.read_text().splitlines() if line.strip().split(":")[0] not in settings]
+    path.write_text("\n".join([*kept, *(f"  {k}: {v}" for k, v in settings.items())]) + "\n")
+
+
+def generation(queue, lane=LANE):
+    return queue.rows("SELECT generation, acked_generation FROM lanes WHERE name = ?", lane)[0]
+
+
+def test_limits_that_change_count_for_what_was_handed_out(world):
+    queue = Lanes(world, sim="1")
+    queue.tick()
+    first, second = queue.put(wait_for("go"), vram=1000), queue.put(note("second"), vram=9000)
+    queue.runs(first)
+    before = generation(queue)
+    # A tick under the same values says nothing new.
+    queue.tick()
+    assert generation(queue) == before
+    set_limits(queue, headroom_mb=20000)
+    queue.tick()
+    assert generation(queue)["acked_generation"] > before["acked_generation"]
+    (world.dir / "go").touch()
+    queue.ends(first)
+    until(lambda: queue.tick() and "29000 MiB are needed" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    assert queue.state(second) == "pending" and world.judge() == []
+    set_limits(queue, headroom_mb=512)
+    queue.ends(second)
+    # Places on the card, while the pool's job has one.
+    pool = queue.put(wait_for("go2"), lane=None)
+    queue.runs(pool)
+    set_limits(queue, max_jobs_per_gpu=1)
+    third = queue.put(note("third"), tick=True)
+    until(lambda: queue.tick() and "the limit is 1" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    set_limits(queue, max_jobs_per_gpu=2)
+    queue.ends(third)
+    assert queue.state(pool) == "running" and world.judge() == ["second", "third"]
+    (world.dir / "go2").touch()
+    queue.ends(pool)
+    assert [queue.job(j)["attempt"] for j in (second, third)] == [1, 1]
+
+
 def test_w21_lane_job_that_nobody_saw_end_runs_once(world, queue):
     world.agent_may_die = world.may_leave = True
     job, after = queue.put(note("once", "sleep 300")), queue.put(note("after"))

@@ -941,6 +941,67 @@ static void its_shim_waits_too(void **state)
 	assert_ran("1 3 ");
 }
 
+static json_t *under(json_t *msg, int margin_mib, int max_jobs)
+{
+	json_object_set_new(msg, "policy",
+		json_pack("{s:i, s:i, s:f, s:b, s:b, s:i}", "margin_mib", margin_mib,
+			"idle_threshold_mib", 200, "spike_buffer", 0.0, "high_water", 0,
+			"exclusive", 0, "max_jobs_per_card", max_jobs));
+	return msg;
+}
+
+/* What came with an entry counts no more than the lane's values do now; but whether it wants a card alone is its own. */
+static void limits_that_change(void **state)
+{
+	json_t *msg, *alone = entry_with_dir(2, LOUD(2)), *file, *spec;
+	char path[320];
+
+	json_object_set_new(json_object_get(alone, "policy"), "exclusive", json_true());
+	json_decref(ask(under(lane_message("n1:0", 1,
+				      json_pack("[o, o, o]", entry_with_dir(1, LOUD(1) UNTIL("go")),
+					      alone, entry(3, "", 0, 1000))),
+				20000, 0),
+		"lane"));
+	wait_there(STAGE_OF_2 "/spec");
+	agent_client_launch(&c, entry(8, UNTIL("go8"), 0, 1000));
+	json_decref(agent_client_expect(&c, "started", 8));
+	/* Made ready under the values of before, it isn't any more. */
+	json_decref(ask(
+		under(lane_message("n1:0", 2, json_pack("[o, o, o]", known(1), known(2), known(3))),
+			23577, 0),
+		"lane"));
+	wait_there(STAGE_OF_2 "/spec");
+	put("go8", "");
+	json_decref(agent_client_expect(&c, "ended", 8));
+	put("go", "");
+	msg = agent_client_expect(&c, "lane-waits", 2);
+	assert_string_equal(text(msg, "reason"), "memory");
+	assert_int_equal(json_integer_value(json_object_get(msg, "need_mib")), 24577);
+	json_decref(msg);
+	restart(NULL);
+	wait_reason("n1:0", "memory");
+	msg = observe(NULL);
+	assert_int_equal(json_integer_value(json_object_get(
+				 json_object_get(lane_in(msg, "n1:0"), "policy"), "margin_mib")),
+		23577);
+	json_decref(msg);
+	json_decref(
+		ask(under(lane_message("n1:0", 3, json_pack("[o, o]", known(2), known(3))), 100, 7),
+			"lane"));
+	wait_ran(4);
+	assert_ran("1 8 2 3 ");
+	in_dir("root/claims/" QUEUE "/2.1/spec", path);
+	file = json_load_file(path, JSON_DISABLE_EOF_CHECK, NULL);
+	spec = json_object_get(file, "policy");
+	assert_int_equal(json_integer_value(json_object_get(spec, "margin_mib")), 100);
+	assert_int_equal(json_integer_value(json_object_get(spec, "max_jobs_per_card")), 7);
+	assert_true(json_is_true(json_object_get(spec, "exclusive")));
+	json_decref(file);
+	/* Whoever says none: each as it came. */
+	go_lane("n1:0", 4, json_pack("[o]", entry(4, "", 0, 24000)));
+	wait_ran(5);
+}
+
 /* The next one lies ready, and may stand in line: what is said of it anew counts all the same. */
 static void edited_while_it_waits(void **state)
 {
@@ -1255,6 +1316,7 @@ int main(int argc, char **argv)
 		TEST(a_cpu_job_gets_no_card),
 		TEST(ready_before_its_turn),
 		TEST(its_shim_waits_too),
+		TEST(limits_that_change),
 		TEST(sees_what_the_last_one_left),
 		TEST(edited_while_it_waits),
 		TEST(stopped_while_it_waits),
