@@ -4,7 +4,6 @@
  */
 #include "agent/attempts.h"
 
-#include "agent/shim.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -139,6 +138,22 @@ int attempts_start(struct attempts *t, struct attempt *a, const struct claim_spe
 	a->shim = pid;
 	a->is_watched = true;
 	a->wants_start = false;
+	return 0;
+}
+
+int attempts_go(struct attempts *t, struct attempt *a, const struct claim_spec *s,
+	struct shim_ready *ready, struct err *e)
+{
+	pid_t pid;
+
+	if (!ready->pid)
+		return attempts_start(t, a, s, e);
+	fault_point("agent.after-claim-before-fork");
+	pid = shim_go(ready);
+	if (pid < 0)
+		return attempts_start(t, a, s, e);
+	a->shim = pid;
+	a->is_watched = true;
 	return 0;
 }
 
@@ -366,6 +381,7 @@ void attempts_look(struct attempts *t, struct attempt *a, int64_t now_ms)
 		if (rec.state == ATTEMPT_ENDED)
 			a->survivors =
 				rec.pid > 0 ? count_survivors(&rec, holder ? holder : a->shim) : 0;
+		a->had_survivors |= a->survivors > 0;
 		set_record(t, a, &rec);
 	}
 	close(fd);

@@ -10,6 +10,7 @@
 
 #include "agent/claim.h"
 #include "agent/root.h"
+#include "agent/shim.h"
 #include "agent/supervise.h"
 #include "core/attempt.h"
 
@@ -52,6 +53,9 @@ struct attempt {
 	bool is_acked;
 	bool stop_wanted;
 	uint32_t survivors; /* of the job's tree after its end; as of the last look */
+	bool had_survivors;
+	/* Samples asked for when its shim told that its processes have ended, before the end was on record; 0: it didn't. */
+	uint64_t asked_at_end;
 	enum attempt_state told; /* what was pushed last; 0: nothing */
 	/* The leader's end, when the agent as subreaper reaped it. */
 	bool has_status;
@@ -90,6 +94,9 @@ int attempts_read_spec(
 /* Forks its shim. The spec is read from the claim when NULL. */
 int attempts_start(
 	struct attempts *t, struct attempt *a, const struct claim_spec *s, struct err *e);
+/* The same by a shim that was made ready for it, if it's there and still lives. Clears *ready. */
+int attempts_go(struct attempts *t, struct attempt *a, const struct claim_spec *s,
+	struct shim_ready *ready, struct err *e);
 void attempts_remove(struct attempts *t, struct attempt *a);
 
 /* One look at one, or at all that may have changed by themselves. */

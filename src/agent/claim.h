@@ -71,6 +71,10 @@ struct claim_spec {
 };
 
 void claim_spec_done(struct claim_spec *s);
+/* As in a launch's "policy". */
+json_t *claim_policy_encode(const struct claim_policy *p);
+int claim_policy_decode(const json_t *o, struct claim_policy *ret, struct err *e);
+bool claim_policy_equal(const struct claim_policy *a, const struct claim_policy *b);
 json_t *claim_spec_encode(const struct claim_spec *s);
 /*
  * From disk, or from a launch message's job object into whose "env" the caller has put the shared variables first (of

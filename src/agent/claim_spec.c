@@ -59,18 +59,30 @@ static void encode_queue_job(const struct claim_spec *s, json_t *o)
 	json_object_set_new(o, "oom_kills", json_integer((json_int_t)s->oom_kills));
 }
 
+json_t *claim_policy_encode(const struct claim_policy *p)
+{
+	return json_pack("{s:I, s:I, s:f, s:b, s:b, s:I}", "margin_mib", (json_int_t)p->margin_mib,
+		"idle_threshold_mib", (json_int_t)p->idle_threshold_mib, "spike_buffer",
+		p->spike_buffer, "high_water", p->high_water, "exclusive", p->exclusive,
+		"max_jobs_per_card", (json_int_t)p->max_jobs_per_card);
+}
+
+bool claim_policy_equal(const struct claim_policy *a, const struct claim_policy *b)
+{
+	double apart = a->spike_buffer - b->spike_buffer;
+
+	return a->margin_mib == b->margin_mib && a->idle_threshold_mib == b->idle_threshold_mib &&
+	       apart < 1e-9 && apart > -1e-9 && a->high_water == b->high_water &&
+	       a->exclusive == b->exclusive && a->max_jobs_per_card == b->max_jobs_per_card;
+}
+
 json_t *claim_spec_encode(const struct claim_spec *s)
 {
-	const struct claim_policy *p = &s->policy;
-	json_t *o = json_pack("{s:i, s:s, s:I, s:I, s:s, s:s, s:o,"
-			      " s:{s:I, s:I, s:f, s:b, s:b, s:I},"
+	json_t *o = json_pack("{s:i, s:s, s:I, s:I, s:s, s:s, s:o, s:o,"
 			      " s:o, s:o, s:s, s:s, s:I, s:I, s:I}",
 		"version", 1, "queue", s->name.queue, "job", (json_int_t)s->name.job, "attempt",
 		(json_int_t)s->name.attempt, "token", s->token, "boot_id", s->boot_id, "cards",
-		encode_cards(s), "policy", "margin_mib", (json_int_t)p->margin_mib,
-		"idle_threshold_mib", (json_int_t)p->idle_threshold_mib, "spike_buffer",
-		p->spike_buffer, "high_water", p->high_water, "exclusive", p->exclusive,
-		"max_jobs_per_card", (json_int_t)p->max_jobs_per_card, "argv",
+		encode_cards(s), "policy", claim_policy_encode(&s->policy), "argv",
 		encode_strings(s->argv), "env", encode_strings(s->env), "cwd", s->cwd, "output",
 		s->output, "timeout_ms", (json_int_t)s->timeout_ms, "grace_ms",
 		(json_int_t)s->grace_ms, "umask", (json_int_t)s->umask_bits);
@@ -205,9 +217,8 @@ static int decode_cards(const json_t *o, struct claim_spec *s, struct err *e)
 	return 0;
 }
 
-static int decode_policy(const json_t *o, struct claim_policy *p, struct err *e)
+int claim_policy_decode(const json_t *d, struct claim_policy *p, struct err *e)
 {
-	const json_t *d = json_object_get(o, "policy");
 	if (!json_is_object(d))
 		return err_set(e, -EINVAL, "\"policy\" must be an object");
 	int r = get_int(d, "margin_mib", 0, MIB_MAX, &p->margin_mib, e);
@@ -384,7 +395,7 @@ int claim_spec_decode(const json_t *o, struct claim_spec *ret, struct err *e)
 	if (!r)
 		r = decode_cards(o, &s, e);
 	if (!r)
-		r = decode_policy(o, &s.policy, e);
+		r = claim_policy_decode(json_object_get(o, "policy"), &s.policy, e);
 	if (!r)
 		r = decode_command(o, &s, e);
 	if (r < 0) {

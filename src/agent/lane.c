@@ -276,6 +276,12 @@ int lane_read_spec(
 		strcmp(s.token, l->entries[i].token) != 0)
 		return err_set(e, -EBADMSG, "what lane %s has of job %llu is damaged", l->name,
 			(unsigned long long)l->entries[i].name.job);
+	if (l->has_policy) {
+		bool is_exclusive = s.policy.exclusive;
+
+		s.policy = l->policy;
+		s.policy.exclusive = is_exclusive;
+	}
 	*ret = s;
 	s = (struct claim_spec){0};
 	return 0;
@@ -301,12 +307,27 @@ static void put_header(const struct lane *l, struct buf *out)
 		(json_int_t)l->fence.v[1], (json_int_t)l->fence.v[2], "generation",
 		(json_int_t)l->generation, "concurrency", (int)l->concurrency, "paused", l->paused,
 		"n", (json_int_t)l->n, "left", encode_left(l));
-	char *text = json_dumps(o, JSON_COMPACT);
+	char *text;
 
+	if (l->has_policy)
+		json_object_set_new(o, "policy", claim_policy_encode(&l->policy));
+	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
 	buf_puts(out, text ? text : "");
 	buf_putc(out, '\n');
 	free(text);
+}
+
+void lane_copy_head(const struct lane *from, struct lane *ret)
+{
+	memcpy(ret->queue, from->queue, sizeof(ret->queue));
+	memcpy(ret->name, from->name, sizeof(ret->name));
+	ret->fence = from->fence;
+	ret->generation = from->generation;
+	ret->concurrency = from->concurrency;
+	ret->paused = from->paused;
+	ret->has_policy = from->has_policy;
+	ret->policy = from->policy;
 }
 
 int lane_store(struct root *r, struct lane *l, struct err *e)
@@ -394,6 +415,9 @@ static int decode_header(const json_t *o, struct lane *l, size_t *ret_n)
 	/* What can't be told from "no" starts nothing. */
 	l->paused = !json_is_false(json_object_get(o, "paused"));
 	*ret_n = (size_t)n;
+	l->has_policy = json_object_get(o, "policy") != NULL;
+	if (l->has_policy && claim_policy_decode(json_object_get(o, "policy"), &l->policy, NULL))
+		return -EBADMSG;
 	return decode_fence(json_object_get(o, "fence"), &l->fence)
 		       ? -EBADMSG
 		       : decode_left(json_object_get(o, "left"), l);

@@ -5,7 +5,7 @@
  * The file is replaced whenever a controller says how the lane is to be, and never when an entry starts: an entry that has a
  * claim or a retired line of its name is never started again, whatever the file says.
  *
- *   {"version": 1, "queue", "lane", "fence", "generation", "concurrency", "paused", "n", "left"}\n
+ *   {"version": 1, "queue", "lane", "fence", "generation", "concurrency", "paused", "n", "left", "policy"}\n
  *   {"spec": as in a claim, "needs": [[job, attempt, "ok"], ...], "body": bytes or -1}\n<bytes>\n     n times
  */
 #pragma once
@@ -66,6 +66,12 @@ struct lane {
 	uint64_t generation;
 	uint32_t concurrency; /* from 1 */
 	bool paused;
+	/*
+	 * The queue's values as of this generation: they count for all that waits, whatever was said when an entry came; but
+	 * `exclusive`, which is each entry's own. Without: as each entry came.
+	 */
+	bool has_policy;
+	struct claim_policy policy;
 	struct lane_entry *entries;
 	size_t n, cap;
 	/* Claims of the lane that run and aren't listed any more: they take a place in it all the same. */
@@ -89,7 +95,9 @@ ssize_t lane_find(const struct lane *l, const struct attempt_name *n);
 /* Bytes of all records. */
 size_t lane_size(const struct lane *l);
 
-/* The whole spec of an entry, with its body, of this boot. -EBADMSG: the record is damaged. */
+/* Takes over what a lane is but for its entries. */
+void lane_copy_head(const struct lane *from, struct lane *ret);
+/* The whole spec of an entry, with its body, of this boot and under the lane's policy. -EBADMSG: the record is damaged. */
 int lane_read_spec(
 	struct root *r, const struct lane *l, size_t i, struct claim_spec *ret, struct err *e);
 

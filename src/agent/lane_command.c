@@ -112,6 +112,8 @@ json_t *lane_encode(struct agent *a, const struct lane *l)
 
 	if (why)
 		json_object_set_new(o, "why", why);
+	json_object_set_new(
+		o, "policy", l->has_policy ? claim_policy_encode(&l->policy) : json_null());
 	return o;
 }
 
@@ -395,6 +397,9 @@ static int head_of(const struct client *c, const json_t *msg, struct draft *ret,
 		r = wire_int(msg, "concurrency", 1, LANE_CONCURRENCY_MAX, &concurrency, e);
 	if (!r && json_object_get(msg, "paused"))
 		r = wire_bool(msg, "paused", &ret->lane.paused, e);
+	ret->lane.has_policy = json_object_get(msg, "policy") != NULL;
+	if (!r && ret->lane.has_policy)
+		r = claim_policy_decode(json_object_get(msg, "policy"), &ret->lane.policy, e);
 	if (!r && json_object_get(msg, "part"))
 		r = wire_int(msg, "part", 0, PARTS_MAX, ret_part, e);
 	if (r)

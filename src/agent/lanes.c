@@ -30,6 +30,7 @@ static void run_free(struct lane_run *lr)
 	lane_done(&lr->lane);
 	claim_spec_done(&lr->ready);
 	claim_stage_free(lr->stage);
+	shim_drop(&lr->shim);
 	free(lr->ready_dir);
 	free(lr->running);
 	free(lr);
@@ -182,6 +183,7 @@ void lanes_settle(struct agent *a, struct lane_run *lr)
 
 static void forget_spec(struct lane_run *lr)
 {
+	shim_drop(&lr->shim);
 	claim_spec_done(&lr->ready);
 	free(lr->ready_dir);
 	lr->ready_dir = NULL;
@@ -244,6 +246,8 @@ static void get_ready(struct agent *a, struct lane_run *lr)
 	}
 	memcpy(lr->ready_token, s.token, ID_LEN);
 	lr->ready_dir = s.dir ? xstrdup(s.dir) : NULL;
+	/* Without one it's forked when it's its turn. */
+	shim_prepare(&a->root, &s, &lr->shim, NULL);
 	lr->ready = s;
 	s = (struct claim_spec){0};
 	lr->touch_at_ms = a->now_ms + TOUCH_MS;
@@ -387,6 +391,22 @@ void lanes_attempt_changed(struct agent *a, const struct attempt *at)
 	}
 }
 
+void lanes_attempt_ends(struct agent *a, struct attempt *at)
+{
+	if (at->rec.state == ATTEMPT_ENDED || at->asked_at_end)
+		return;
+	for (size_t i = 0; i < a->lanes->n; i++) {
+		const struct lane_run *lr = a->lanes->items[i];
+
+		if (!is_near(lr) || lr->in_line || lanes_find_running(lr, &at->name) < 0 ||
+			!shares_card(head_of(lr), at))
+			continue;
+		at->asked_at_end = sampler_asked(a->sampler);
+		a->launch.early = agent_ask_sample(a);
+		return;
+	}
+}
+
 /* ---- the line ---- */
 
 bool lanes_may_start(struct agent *a, uint64_t number, const struct claim_spec *s)
@@ -403,7 +423,8 @@ bool lanes_may_start(struct agent *a, uint64_t number, const struct claim_spec *
 	return lr->need == NEED_MET;
 }
 
-int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e)
+int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made,
+	struct shim_ready *ret_shim, struct err *e)
 {
 	struct lane_run *lr = run_of_head(a, s);
 	int64_t kills;
@@ -422,6 +443,10 @@ int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made
 	}
 	if (r && s->dir)
 		job_dir_drop(s);
+	if (!r && *ret_made == CLAIM_MADE) {
+		*ret_shim = lr->shim;
+		lr->shim = (struct shim_ready){0};
+	}
 	forget_spec(lr);
 	return r;
 }

@@ -16,6 +16,7 @@
 #include "agent/admit.h"
 #include "agent/claim.h"
 #include "agent/lane.h"
+#include "agent/shim.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -38,6 +39,11 @@ int64_t lanes_wait_ms(const struct agent *a);
 bool lanes_are_due(const struct agent *a);
 /* An attempt changed: places may be free, and room on its cards. */
 void lanes_attempt_changed(struct agent *a, const struct attempt *at);
+/*
+ * Its processes have ended, and its end is being written (SHIM_RING_ENDING). If that makes room for a lane's next one, the
+ * sample that one needs is asked for now: it's begun after the end, and is there by the time the end is durable.
+ */
+void lanes_attempt_ends(struct agent *a, struct attempt *at);
 /* The holds as of now, into the ledger. */
 void lanes_hold(struct agent *a);
 /* Who asks: holds of a lower order count against him. An attempt of no lane: all count. */
@@ -49,8 +55,9 @@ const struct lane *lanes_waiting(const struct agent *a, const struct attempt_nam
 
 /* Is it still its lane's turn, and this entry's, as it was when it got its number? */
 bool lanes_may_start(struct agent *a, uint64_t number, const struct claim_spec *s);
-/* Makes its claim, of what was made ready if it was. As claim_make. */
-int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e);
+/* Makes its claim, of what was made ready if it was. As claim_make. *ret_shim: the shim that waits for it, if any; the caller's. */
+int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made,
+	struct shim_ready *ret_shim, struct err *e);
 /* It has its claim: made just now, or found (then the state is looked up). */
 void lanes_claimed(struct agent *a, const struct attempt_name *n);
 /* It doesn't start now; r NULL: it isn't its turn any more. Takes *s back. */

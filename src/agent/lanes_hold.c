@@ -50,6 +50,7 @@ void lanes_hold(struct agent *a)
 				.is_place = !runs_on(a, lr, x->cards[k].uuid),
 				.is_told = !lr->is_withdrawn,
 			};
+			memcpy(rows[n].queue, lr->lane.queue, ID_LEN);
 			memcpy(rows[n++].uuid, x->cards[k].uuid, sizeof(rows[0].uuid));
 		}
 	}

@@ -27,6 +27,7 @@ struct lane_run {
 	struct claim_spec ready;
 	char *ready_dir;
 	struct claim_stage *stage;
+	struct shim_ready shim; /* waits for the birth, with the job's first process held */
 	int64_t ready_again_ms, touch_at_ms;
 	int64_t again_ms; /* not in line again before */
 	struct refusal waits; /* reason NULL: nothing holds it up */

@@ -50,11 +50,17 @@ static bool has_same_head(struct agent *a, const struct lane_run *lr, const stru
 	       !strcmp(x->token, l->entries[at].token);
 }
 
+static bool has_same_policy(const struct lane *a, const struct lane *b)
+{
+	return a->has_policy == b->has_policy &&
+	       (!a->has_policy || claim_policy_equal(&a->policy, &b->policy));
+}
+
 /* Goes by *l from here on, which lies in the file. */
 static void install(struct agent *a, struct lane_run *lr, struct lane *l)
 {
 	struct lane_entry *x;
-	bool is_same = has_same_head(a, lr, l);
+	bool is_same = has_same_head(a, lr, l) && has_same_policy(&lr->lane, l);
 
 	lane_done(&lr->lane);
 	lr->lane = *l;
@@ -122,12 +128,7 @@ int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e)
 	if (!lr)
 		return -ENOENT;
 	old = &lr->lane;
-	memcpy(l.queue, old->queue, sizeof(l.queue));
-	memcpy(l.name, old->name, sizeof(l.name));
-	l.fence = old->fence;
-	l.generation = old->generation;
-	l.concurrency = old->concurrency;
-	l.paused = old->paused;
+	lane_copy_head(old, &l);
 	for (size_t i = 0; i < old->n; i++) {
 		int r = i == at ? 0 : lane_add_from(&a->root, &l, old, i, e);
 

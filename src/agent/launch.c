@@ -326,11 +326,12 @@ static void start_of_lane(struct agent *a, struct launch_job *j)
 	struct refusal refusal = {.reason = "disk"};
 	enum claim_made made = CLAIM_MADE;
 	struct err e = {0};
+	struct shim_ready shim = {0};
 	struct attempt *at;
 	struct client *c;
 
 	fault_point("agent.before-lane-start");
-	if (lanes_claim(a, &j->spec, &made, &e)) {
+	if (lanes_claim(a, &j->spec, &made, &shim, &e)) {
 		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
 		lanes_refused(a, j->lanes, &j->spec, &refusal);
 	} else if (made != CLAIM_MADE) {
@@ -339,7 +340,7 @@ static void start_of_lane(struct agent *a, struct launch_job *j)
 	} else {
 		fault_point("agent.after-lane-claim");
 		at = attempts_add(&a->attempts, &j->spec);
-		if (attempts_start(&a->attempts, at, &j->spec, &e))
+		if (attempts_go(&a->attempts, at, &j->spec, &shim, &e))
 			agent_log(a, "%s", e.text);
 		ledger_note(a->ledger, at, sampler_asked(a->sampler));
 		lanes_claimed(a, &name);
@@ -449,6 +450,21 @@ static bool needs_sample(const struct agent *a)
 	return false;
 }
 
+/* The one that was asked for ahead, if it's on its way and will do; else a new one. */
+static uint64_t ask_sample(struct agent *a)
+{
+	const struct launch *l = &a->launch;
+	bool will_do = l->early > ledger_number(a->ledger);
+
+	for (size_t i = l->at; i < l->n_batch; i++) {
+		const struct claim_spec *s = &l->line[i].spec;
+
+		for (uint32_t k = 0; will_do && k < s->n_cards; k++)
+			will_do = l->early > ledger_asked_before(a->ledger, s->cards[k].uuid);
+	}
+	return will_do ? l->early : sampler_ask(a->sampler, a->now_ms);
+}
+
 /* From here on everybody in the batch who wants a card is refused for the same reason. */
 static void block_cards(struct launch *l, const char *reason, const char *text)
 {
@@ -481,7 +497,7 @@ static void begin_batch(struct agent *a)
 	else if (sampler_is_released(a->sampler) && sampler_is_silent(a->sampler, a->now_ms, &e))
 		block_cards(l, "driver", e.text);
 	else if (needs_sample(a))
-		l->number = sampler_ask(a->sampler, a->now_ms);
+		l->number = ask_sample(a);
 }
 
 static void end_batch(struct agent *a)

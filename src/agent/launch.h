@@ -33,6 +33,7 @@ struct launch {
 	/* Positions of those who were admitted and whose claims aren't made yet: in the table of attempts, and nowhere else. */
 	size_t admitted[CLAIM_TOGETHER_MAX], n_admitted;
 	uint64_t number; /* the sample that the batch waits for; 0: none */
+	uint64_t early; /* asked for ahead of a lane's next one (lanes_attempt_ends); 0: none */
 	struct refusal blocked; /* with a reason: why nobody of this batch gets a card */
 	int64_t tie_until_ms, tie_again_ms; /* 0: no tie */
 };

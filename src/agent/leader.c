@@ -70,6 +70,10 @@ __attribute__((noreturn)) static void leader_main(
 {
 	char byte;
 	ssize_t n;
+	const int keep[] = {
+		hold_fd < error_fd ? hold_fd : error_fd, hold_fd < error_fd ? error_fd : hold_fd};
+	/* It may be held for long: no end of the shim's own door may stay open here. */
+	fd_close_from(3, keep, 2);
 	setsid();
 	do
 		n = read(hold_fd, &byte, 1);

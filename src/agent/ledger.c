@@ -250,10 +250,21 @@ void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked)
 			i++;
 		if (i == l->n_stamps) {
 			GROW(l->stamps, l->n_stamps, l->cap_stamps);
+			l->stamps[l->n_stamps].asked = 0;
 			memcpy(l->stamps[l->n_stamps++].uuid, a->cards[k].uuid, GPU_UUID_LEN);
 		}
-		l->stamps[i].asked = asked;
+		/* What was told late mustn't hide what came after it. */
+		if (asked > l->stamps[i].asked)
+			l->stamps[i].asked = asked;
 	}
+}
+
+uint64_t ledger_asked_before(const struct ledger *l, const char *uuid)
+{
+	for (size_t i = 0; i < l->n_stamps; i++)
+		if (!strcmp(l->stamps[i].uuid, uuid))
+			return l->stamps[i].asked;
+	return 0;
 }
 
 bool ledger_is_fresh(const struct ledger *l, const char *uuid)
@@ -395,7 +406,7 @@ static bool is_same_hold(const struct ledger_hold *x, const struct ledger_hold *
 {
 	return x->order == y->order && x->next_mib == y->next_mib &&
 	       x->running_mib == y->running_mib && x->is_place == y->is_place &&
-	       x->is_told == y->is_told && !strcmp(x->uuid, y->uuid);
+	       x->is_told == y->is_told && !strcmp(x->uuid, y->uuid) && !strcmp(x->queue, y->queue);
 }
 
 bool ledger_set_holds(struct ledger *l, struct ledger_hold *rows, size_t n)
@@ -539,6 +550,32 @@ static void put_lane_mib(const struct ledger *l, struct sample *s)
 	}
 }
 
+static void add_hold(const struct ledger_hold *h, uint32_t card, int64_t mib, struct sample *s)
+{
+	uint32_t i = 0;
+
+	while (i < s->n_holds &&
+		(s->holds[i].card != card || strcmp(s->holds[i].queue, h->queue) != 0))
+		i++;
+	if (i == s->n_holds) {
+		s->holds[s->n_holds] = (struct sample_hold){.card = card};
+		memcpy(s->holds[s->n_holds++].queue, h->queue, ID_LEN);
+	}
+	s->holds[i].mib += mib;
+}
+
+/* Each queue's own, so that a controller can tell what it knows of itself from what it must be told. */
+static void put_holds(const struct ledger *l, struct sample *s)
+{
+	s->holds = xcalloc(l->n_holds + 1, sizeof(*s->holds));
+	for (size_t i = 0; i < l->n_holds; i++) {
+		int at = gpu_find_uuid(&l->snap, l->holds[i].uuid);
+
+		if (at >= 0 && hold_mib(l, &l->holds[i]) > 0)
+			add_hold(&l->holds[i], (uint32_t)at, hold_mib(l, &l->holds[i]), s);
+	}
+}
+
 void ledger_sample(
 	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
 {
@@ -559,6 +596,7 @@ void ledger_sample(
 	for (uint32_t i = 0; i < l->snap.n_cards; i++)
 		ret->promised_mib[i] = ledger_promised(l, i, true);
 	put_lane_mib(l, ret);
+	put_holds(l, ret);
 }
 
 static size_t promise_at(struct promise_row *rows, size_t n, const char *uuid)

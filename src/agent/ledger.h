@@ -28,6 +28,8 @@ uint64_t ledger_number(const struct ledger *l);
 
 /* Something started or ended on a's cards when `asked` requests had been made: only answers to later ones count for them. */
 void ledger_note(struct ledger *l, const struct attempt *a, uint64_t asked);
+/* Requests made before the last of that on this card; 0: nothing happened there. */
+uint64_t ledger_asked_before(const struct ledger *l, const char *uuid);
 /* Grows whenever what was promised changes between two snapshots: a sample made before that is out of date. */
 uint64_t ledger_changes(const struct ledger *l);
 /*
@@ -48,7 +50,7 @@ uid_t ledger_promiser(const struct ledger *l, const char *uuid);
 
 /* What a lane keeps of a card for its next one: max(running, next). */
 struct ledger_hold {
-	char uuid[GPU_UUID_LEN];
+	char uuid[GPU_UUID_LEN], queue[ID_LEN];
 	uint64_t order;
 	int64_t next_mib; /* -1: the whole card */
 	int64_t running_mib; /* what the lane's running ones are charged there */

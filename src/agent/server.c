@@ -78,12 +78,20 @@ uint64_t agent_ask_sample(struct agent *a)
 
 /* ---- what follows from a change of state ---- */
 
+/* All of it was gone when its shim said so: what was asked for from then on has seen that. */
+static bool has_ended_before(const struct attempt *at)
+{
+	return at->rec.state == ATTEMPT_ENDED && at->asked_at_end && at->rec.end.seen_by_shim &&
+	       !at->had_survivors;
+}
+
 void agent_attempt_changed(void *arg, struct attempt *at)
 {
 	struct agent *a = arg;
 
 	/* Memory may have come or gone with it: only samples begun from now on count for its cards. */
-	ledger_note(a->ledger, at, sampler_asked(a->sampler));
+	ledger_note(
+		a->ledger, at, has_ended_before(at) ? at->asked_at_end : sampler_asked(a->sampler));
 	a->promises_are_old = true;
 	event_push(a, at);
 	files_attempt_changed(a, &at->name);
@@ -227,9 +235,13 @@ static void take_rings(struct agent *a)
 	ssize_t n;
 
 	while ((n = recv(a->bell_fd, text, sizeof(text) - 1, MSG_DONTWAIT)) >= 0) {
-		text[n] = '\0';
+		bool is_ending = n > 0 && text[n - 1] == SHIM_RING_ENDING;
+
+		text[is_ending ? n - 1 : n] = '\0';
 		at = attempt_name_parse(text, &name) ? NULL : attempts_find(&a->attempts, &name);
-		if (at)
+		if (at && is_ending)
+			lanes_attempt_ends(a, at);
+		else if (at)
 			attempts_look(&a->attempts, at, a->now_ms);
 	}
 }

@@ -10,8 +10,10 @@
 #include "base/fd.h"
 #include "proc/proc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -26,6 +28,7 @@ struct shim {
 	const struct claim_spec *spec;
 	char name[ATTEMPT_NAME_LEN];
 	int claim_fd, lock_fd;
+	int go_fd; /* of one that was made ready; -1 */
 	sigset_t events; /* CHLD and USR1, blocked: they're taken when there's time for them */
 	struct claim_record rec;
 	struct leader leader;
@@ -46,20 +49,24 @@ static void set_up_signals(struct shim *h)
 	sigprocmask(SIG_SETMASK, &h->events, NULL);
 }
 
-/* Keeps the root and nothing else of the agent's descriptors, so that no socket of its lives on here. */
+/* Keeps the root, its own door and nothing else of the agent's descriptors, so that no socket of its lives on here. */
 static int set_up_descriptors(struct shim *h)
 {
 	int root_fd = fcntl(h->root.fd, F_DUPFD_CLOEXEC, 3);
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
 	if (root_fd < 0 || null_fd < 0)
 		return -errno;
+	int keep[2] = {root_fd, root_fd};
+	size_t n_keep = 1;
+	if (h->go_fd >= 0)
+		keep[h->go_fd > root_fd ? 1 : 0] = h->go_fd, n_keep = 2;
 	for (int i = 0; i < 3; i++) {
 		if (i == null_fd)
 			fd_set_cloexec(i, false);
 		else if (dup2(null_fd, i) < 0)
 			return -errno;
 	}
-	fd_close_from(3, &root_fd, 1);
+	fd_close_from(3, keep, n_keep);
 	h->root.fd = root_fd;
 	return 0;
 }
@@ -131,6 +138,16 @@ static void put_end(struct shim *h, const struct attempt_end *end)
 	shim_ring(&h->root, h->name, true);
 }
 
+/* So that a sample for who comes next is taken while the end is synced. */
+static void ring_ending(const struct shim *h)
+{
+	char text[ATTEMPT_NAME_LEN + 1];
+	if (!h->spec->n_cards)
+		return;
+	snprintf(text, sizeof(text), "%s%c", h->name, SHIM_RING_ENDING);
+	root_ring(&h->root, text);
+}
+
 static void end_before_start(struct shim *h, struct attempt_end end)
 {
 	end.seen_by_shim = true;
@@ -163,7 +180,7 @@ static int put_started(struct shim *h)
 static bool launch(struct shim *h)
 {
 	struct attempt_end end = {0};
-	int code = leader_fork(h->spec, &h->leader);
+	int code = h->leader.pid > 0 ? 0 : leader_fork(h->spec, &h->leader);
 	if (code < 0) {
 		leader_fill_failure("cannot make a process for the job", -code, NULL, &end);
 		end_before_start(h, end);
@@ -180,9 +197,9 @@ static bool launch(struct shim *h)
 		end_before_start(h, end);
 		return false;
 	}
-	shim_ring(&h->root, h->name, false);
 	fault_point("shim.between-started-and-exec");
 	leader_let_go(&h->leader);
+	shim_ring(&h->root, h->name, false);
 	return true;
 }
 
@@ -218,6 +235,7 @@ static void watch(struct shim *h)
 		end.started_boot_ms = end.started_wall_ms = 0;
 		end.reason = STOP_NONE;
 	}
+	ring_ending(h);
 	put_end(h, &end);
 }
 
@@ -258,9 +276,34 @@ static int take_claim(struct shim *h)
 	return 0;
 }
 
-__attribute__((noreturn)) static void shim_main(const struct root *r, const struct claim_spec *s)
+/* Everything that needs no claim is done ahead; then it's waited for. False: the door was shut. */
+static bool wait_for_go(struct shim *h)
 {
-	struct shim h = {.root = *r, .spec = s, .claim_fd = -1, .lock_fd = -1};
+	char byte;
+	ssize_t n;
+	if (leader_fork(h->spec, &h->leader) < 0)
+		h->leader.pid = 0; /* it's tried again, and told, when it's its turn */
+	do
+		n = read(h->go_fd, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	close(h->go_fd);
+	return n == 1;
+}
+
+/* Nothing of it has run: its door closes, and it ends itself. */
+static void drop_leader(struct shim *h)
+{
+	struct attempt_end end;
+	if (h->leader.pid <= 0)
+		return;
+	leader_failure(&h->leader, h->spec, &end);
+	waitpid(h->leader.pid, NULL, 0);
+}
+
+__attribute__((noreturn)) static void shim_main(
+	const struct root *r, const struct claim_spec *s, int go_fd)
+{
+	struct shim h = {.root = *r, .spec = s, .claim_fd = -1, .lock_fd = -1, .go_fd = go_fd};
 	enum stop_reason reason;
 	int64_t grace_ms;
 	h.root.retired = NULL;
@@ -271,9 +314,11 @@ __attribute__((noreturn)) static void shim_main(const struct root *r, const stru
 	setsid();
 	set_up_signals(&h);
 	umask(077);
-	if (set_up_descriptors(&h) < 0 || chdir("/") < 0 || take_claim(&h) < 0)
+	if (set_up_descriptors(&h) < 0 || chdir("/") < 0 || (go_fd >= 0 && !wait_for_go(&h)) ||
+		take_claim(&h) < 0)
 		_exit(1);
 	if (claim_get_stop(h.claim_fd, &reason, &grace_ms) == 0) {
+		drop_leader(&h);
 		end_before_start(
 			&h, (struct attempt_end){.how = END_NOT_STARTED, .reason = reason});
 		_exit(0);
@@ -285,7 +330,7 @@ __attribute__((noreturn)) static void shim_main(const struct root *r, const stru
 	_exit(0);
 }
 
-pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e)
+static pid_t fork_shim(const struct root *r, const struct claim_spec *s, int go_fd, struct err *e)
 {
 	sigset_t all, before;
 	/* A doorbell that comes before the shim is ready for it would end it. */
@@ -293,8 +338,44 @@ pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e)
 	sigprocmask(SIG_SETMASK, &all, &before);
 	pid_t pid = fork();
 	if (pid == 0)
-		shim_main(r, s);
+		shim_main(r, s, go_fd);
 	int code = pid < 0 ? -errno : 0;
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	return code < 0 ? err_sys(e, code, "cannot make a process for the shim of a job") : pid;
+}
+
+pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e)
+{
+	return fork_shim(r, s, -1, e);
+}
+
+int shim_prepare(
+	const struct root *r, const struct claim_spec *s, struct shim_ready *ret, struct err *e)
+{
+	int go[2];
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return err_sys(e, -errno, "cannot make a pipe for the shim of a job");
+	pid_t pid = fork_shim(r, s, go[0], e);
+	close(go[0]);
+	if (pid < 0) {
+		close(go[1]);
+		return pid;
+	}
+	*ret = (struct shim_ready){.pid = pid, .go_fd = go[1]};
+	return 0;
+}
+
+pid_t shim_go(struct shim_ready *x)
+{
+	pid_t pid = x->pid;
+	int code = pid > 0 ? fd_write_all(x->go_fd, "", 1) : -ESRCH;
+	shim_drop(x);
+	return code < 0 ? code : pid;
+}
+
+void shim_drop(struct shim_ready *x)
+{
+	if (x->pid > 0)
+		close(x->go_fd);
+	*x = (struct shim_ready){0};
 }

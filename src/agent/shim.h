@@ -19,7 +19,24 @@
 pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e);
 
 /*
+ * A shim made ready ahead of its claim's birth, with the job's first process held at its pipe: it has no right yet and looks
+ * for none before it's told to. Whoever made it ends, or drops it: it leaves, and nothing of the job has run.
+ */
+struct shim_ready {
+	pid_t pid; /* 0: none */
+	int go_fd;
+};
+/* 0 or negative, as shim_fork. s must say what the claim will. */
+int shim_prepare(
+	const struct root *r, const struct claim_spec *s, struct shim_ready *ret, struct err *e);
+/* The claim is born: from here on it's as one that shim_fork made. Its pid, or -errno: it's gone. Clears *x. SIGPIPE must be ignored. */
+pid_t shim_go(struct shim_ready *x);
+void shim_drop(struct shim_ready *x);
+
+/*
  * The doorbell of whoever wrote a state. An end that no agent hears of would strand who waits for it, so one is started
  * when nobody listens; of several the lock of the root leaves one.
  */
 void shim_ring(const struct root *r, const char *name, bool may_start_agent);
+/* Behind the name: its job's processes have ended, and the record of that is being written. Binds nothing. */
+#define SHIM_RING_ENDING '!'

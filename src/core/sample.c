@@ -19,6 +19,7 @@
 #include <string.h>
 
 #define SAMPLE_ROWS_MAX 65536
+#define SAMPLE_HOLDS_MAX 16384
 #define MIB_MAX (INT64_C(1) << 44)
 
 void sample_done(struct sample *s)
@@ -29,6 +30,7 @@ void sample_done(struct sample *s)
 	free(s->proc_row);
 	free(s->promised_mib);
 	free(s->lane_mib);
+	free(s->holds);
 	free(s->rows);
 	*s = (struct sample){0};
 }
@@ -152,6 +154,18 @@ static json_t *encode_node(const struct node_figures *n)
 	return o;
 }
 
+/* ["queue", card, MiB] */
+static json_t *encode_holds(const struct sample *s)
+{
+	json_t *a = json_array();
+
+	for (uint32_t i = 0; i < s->n_holds; i++)
+		json_array_append_new(
+			a, json_pack("[s, I, I]", s->holds[i].queue, (json_int_t)s->holds[i].card,
+				   (json_int_t)s->holds[i].mib));
+	return a;
+}
+
 json_t *sample_encode(const struct sample *s)
 {
 	json_t *o = json_object(), *cards = json_array(), *procs = json_array(),
@@ -180,6 +194,8 @@ json_t *sample_encode(const struct sample *s)
 	json_object_set_new_nocheck(o, "cards", cards);
 	json_object_set_new_nocheck(o, "procs", procs);
 	json_object_set_new_nocheck(o, "rows", rows);
+	if (s->n_holds > 0)
+		json_object_set_new_nocheck(o, "holds", encode_holds(s));
 	if (s->snap.n_left_out > 0)
 		json_object_set_new_nocheck(o, "left_out", json_integer(s->snap.n_left_out));
 	if (s->has_node)
@@ -378,6 +394,36 @@ static int decode_row(const json_t *o, uint32_t n_cards, struct ledger_row *r, s
 	return 0;
 }
 
+/* Left out where no lane holds anything. */
+static int decode_holds(const json_t *a, struct sample *s, struct err *e)
+{
+	size_t n = json_array_size(a);
+
+	if (!a)
+		return 0;
+	if (!json_is_array(a) || n > SAMPLE_HOLDS_MAX)
+		return err_set(e, -EINVAL,
+			"the sample's \"holds\" is no list, or has more than %d entries",
+			SAMPLE_HOLDS_MAX);
+	s->holds = xcalloc(n + 1, sizeof(*s->holds));
+	for (size_t i = 0; i < n; i++) {
+		const json_t *row = json_array_get(a, i);
+		const char *queue = json_string_value(json_array_get(row, 0));
+		struct sample_hold *h = &s->holds[s->n_holds];
+		int64_t card;
+
+		if (!queue || !id_is_valid(queue) ||
+			array_int(row, 1, 0, (int64_t)s->snap.n_cards - 1, &card) ||
+			array_int(row, 2, 0, MIB_MAX, &h->mib))
+			return err_set(e, -EINVAL,
+				"each of the sample's \"holds\" must be [queue, card, MiB]");
+		memcpy(h->queue, queue, ID_LEN);
+		h->card = (uint32_t)card;
+		s->n_holds++;
+	}
+	return 0;
+}
+
 static int decode_node(const json_t *o, struct sample *s, struct err *e)
 {
 	struct node_figures *n = &s->node;
@@ -461,6 +507,8 @@ static int decode_all(const json_t *msg, struct sample *s, struct err *e)
 	}
 	for (uint32_t i = 0; !r && i < n_rows; i++)
 		r = decode_row(json_array_get(rows, i), n_cards, &s->rows[i], e);
+	if (!r)
+		r = decode_holds(json_object_get(msg, "holds"), s, e);
 	for (uint32_t i = 0; !r && i < n_procs; i++)
 		r = decode_proc(json_array_get(procs, i), s, &s->snap.procs[i], &s->proc_row[i], e);
 	return r ? r : sample_take_details(msg, procs, s, e);

@@ -21,6 +21,13 @@ struct ledger_row {
 	bool has_ended; /* leader ended, leftovers still hold memory */
 };
 
+/* What one queue's lanes keep of a card for their next ones beyond what their running ones are charged. */
+struct sample_hold {
+	char queue[ID_LEN];
+	uint32_t card; /* position in the snapshot's cards */
+	int64_t mib;
+};
+
 /*
  * The node's own amounts, for whoever counts jobs' declared cores and memory against them. Unlike host_figures they are
  * what this user's agent may use: its CPU affinity, and the limits of its control groups.
@@ -41,9 +48,12 @@ struct sample {
 	int64_t *promised_mib;
 	/*
 	 * Parallel to snap.cards, or NULL (none anywhere): what lanes keep there for their next ones beyond what their running
-	 * ones are charged, MiB. Not free for a newcomer.
+	 * ones are charged, MiB. Not free for a newcomer. No more than what is left of the card beside what runs.
 	 */
 	int64_t *lane_mib;
+	/* Whose that is: each queue of this user once a card, not cut to what is left. */
+	struct sample_hold *holds;
+	uint32_t n_holds;
 	struct ledger_row *rows;
 	uint32_t n_rows;
 	/*

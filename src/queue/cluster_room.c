@@ -243,6 +243,36 @@ static void charge_rest(struct cluster *c, size_t node, const char *queue, const
 	}
 }
 
+static bool has_other_queue(const struct cluster_node *n, const char *queue, uint32_t card)
+{
+	for (size_t i = 0; i < n->inv.n_charges; i++)
+		if (n->inv.charges[i].card == card && !n->inv.charges[i].has_ended &&
+			strcmp(n->inv.charges[i].name.queue, queue) != 0)
+			return true;
+	return false;
+}
+
+/*
+ * Lanes of other queues keep their cards too: the node refuses what would take that from them. Where none of theirs runs, the
+ * next one takes a place among the card's jobs as well.
+ */
+static void hold_others(struct cluster *c, size_t node, const char *queue)
+{
+	struct cluster_node *n = &c->nodes[node];
+
+	for (size_t k = 0; k < n->inv.n_cards && k < GPU_MAX; k++) {
+		struct charge charge = {
+			.card = (uint32_t)k, .mib = n->inv.cards[k].others_lanes_mib};
+
+		if (charge.mib <= 0)
+			continue;
+		add_charge(c, node, &charge, 0);
+		n->cards[k].others_mib += charge.mib;
+		if (has_other_queue(n, queue, charge.card))
+			n->cards[k].room.n_ours--;
+	}
+}
+
 static void finish_card(struct cluster_card *card)
 {
 	const struct inv_card *i = card->inv;
@@ -270,6 +300,7 @@ void rooms_fill(struct cluster *c, const char *queue)
 				charge_job(c, i, queue, &c->live.v[k], is_told);
 		hold_lanes(c, i, queue);
 		charge_rest(c, i, queue, is_told);
+		hold_others(c, i, queue);
 		for (size_t k = 0; k < n->inv.n_cards; k++)
 			finish_card(&n->cards[k]);
 	}

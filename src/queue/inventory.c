@@ -166,6 +166,17 @@ static int64_t xid_wall_ms(const struct sample *s, const struct gpu_card *g, int
 	return s->wall_ms - offset_ms - (s->snap.ended_ms - g->xid.boot_ms);
 }
 
+/* What this queue's lanes keep it knows by itself, and newer. */
+static int64_t others_lanes(const struct sample *s, uint32_t card, const char *queue)
+{
+	int64_t sum = 0, all = s->lane_mib ? s->lane_mib[card] : 0;
+
+	for (uint32_t i = 0; i < s->n_holds; i++)
+		if (s->holds[i].card == card && strcmp(s->holds[i].queue, queue) != 0)
+			sum += s->holds[i].mib;
+	return sum < all ? sum : all;
+}
+
 static void card_take(const struct sample *s, uint32_t card, const char *queue, int64_t offset_ms,
 	struct inv_card *ret)
 {
@@ -187,6 +198,7 @@ static void card_take(const struct sample *s, uint32_t card, const char *queue, 
 		.mem_util_pct = figure(g, METRIC_UTIL_MEM),
 		.temperature_c = figure(g, METRIC_TEMP),
 		.promised_mib = s->promised_mib ? s->promised_mib[card] : 0,
+		.others_lanes_mib = others_lanes(s, card, queue),
 		.numa = g->numa,
 		.nvlink_peers = g->nvlink_peers,
 		.xid = g->xid.last,
@@ -465,8 +477,9 @@ static bool same_card(const struct inv_card *a, const struct inv_card *b)
 	       a->used_mib == b->used_mib && a->external_mib == b->external_mib &&
 	       a->external_procs == b->external_procs &&
 	       a->external_computing == b->external_computing &&
-	       a->promised_mib == b->promised_mib && a->numa == b->numa &&
-	       a->nvlink_peers == b->nvlink_peers && inv_same_xid(a, b) && same_procs(a, b);
+	       a->promised_mib == b->promised_mib && a->others_lanes_mib == b->others_lanes_mib &&
+	       a->numa == b->numa && a->nvlink_peers == b->nvlink_peers && inv_same_xid(a, b) &&
+	       same_procs(a, b);
 }
 
 static bool same_charge(const struct inv_charge *a, const struct inv_charge *b)

@@ -36,6 +36,8 @@ struct inv_card {
 	int64_t external_mib, external_procs; /* processes that aren't any attempt's of this user */
 	int64_t external_computing; /* of these, those that compute (a screen's server doesn't) */
 	int64_t promised_mib; /* other users' agents, beyond what their jobs hold */
+	/* What lanes of this user's other queues keep for their next ones, beyond what their running ones are charged. */
+	int64_t others_lanes_mib;
 	int32_t numa;
 	uint64_t nvlink_peers; /* positions here */
 	int64_t xid, xid_ms; /* the last one and when (wall clock); 0 none */

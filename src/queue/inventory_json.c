@@ -72,6 +72,7 @@ static const struct figure {
 	F("external_procs", external_procs, 0),
 	F("external_computing", external_computing, 0),
 	F("promised", promised_mib, 0),
+	F("others_lanes", others_lanes_mib, 0),
 	F("xid", xid, 0),
 	F("xid_ms", xid_ms, 0),
 #undef F

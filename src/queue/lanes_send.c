@@ -93,12 +93,12 @@ static json_t *cards_json(const struct lane_docs *d, const struct lane_doc *doc)
 
 static json_t *head(const struct lane_docs *d, const struct lane_doc *doc, int64_t part)
 {
-	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:o, s:I, s:b, s:I}", "op", "lane", "id",
+	return json_pack("{s:s, s:I, s:s, s:s, s:I, s:o, s:I, s:b, s:I, s:o}", "op", "lane", "id",
 		(json_int_t)d->first_id + (json_int_t)(doc - d->v), "root_id",
 		doc->node->hello.root_id, "name", doc->lane->row->name, "generation",
 		(json_int_t)doc->generation, "cards", cards_json(d, doc), "concurrency",
 		(json_int_t)doc->lane->row->concurrency, "paused", doc->is_paused, "part",
-		(json_int_t)part);
+		(json_int_t)part, "policy", launch_policy(&d->pass->config->settings, false));
 }
 
 static json_t *order_json(const struct lane_doc *doc)

@@ -20,6 +20,8 @@ int launch_note_need(
  */
 json_t *launch_entry(struct pass *p, const struct job *j, const struct inventory *inv,
 	json_t *needs, const struct pass_node *n);
+/* The configuration's values for the node's admission, as in a launch's "policy". */
+json_t *launch_policy(const struct queue_settings *s, bool is_exclusive);
 void staging_free(struct staging *s);
 /* Its link is closed: the stream is gone by itself. */
 void staging_cut(struct staging *s);

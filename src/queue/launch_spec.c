@@ -144,12 +144,12 @@ static json_t *make_cards(const struct job *j)
 }
 
 /* The queue's headroom is what the node's check must leave free beside the newcomer's need: its margin there. */
-static json_t *make_policy(const struct queue_settings *s, const struct job *j)
+json_t *launch_policy(const struct queue_settings *s, bool is_exclusive)
 {
 	return json_pack("{s:I, s:I, s:f, s:b, s:b, s:I}", "margin_mib",
 		(json_int_t)s->headroom_mib, "idle_threshold_mib",
 		(json_int_t)s->idle_threshold_mib, "spike_buffer", s->spike_buffer, "high_water",
-		s->spike_buffer > 0, "exclusive", j->exclusive, "max_jobs_per_card",
+		s->spike_buffer > 0, "exclusive", is_exclusive, "max_jobs_per_card",
 		(json_int_t)s->max_jobs_per_gpu);
 }
 
@@ -164,8 +164,9 @@ void launch_make(struct pass *p, const struct job *j, const struct inventory *in
 	const struct queue_settings *s = &p->config->settings;
 	json_t *o = json_pack("{s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:s}", "job",
 		(json_int_t)j->id, "attempt", (json_int_t)j->attempt, "token", j->bind.token,
-		"cards", make_cards(j), "policy", make_policy(s, j), "env", make_env(p, j, inv),
-		"dir", make_dir(p, j), "login", j->login, "cwd", j->workdir ? j->workdir : "");
+		"cards", make_cards(j), "policy", launch_policy(s, j->exclusive), "env",
+		make_env(p, j, inv), "dir", make_dir(p, j), "login", j->login, "cwd",
+		j->workdir ? j->workdir : "");
 
 	json_object_set_new(o, "timeout_ms", json_integer((json_int_t)j->max_runtime_ms));
 	json_object_set_new(o, "grace_ms",

@@ -1,4 +1,5 @@
 """Lanes with a real agent: handed out whole, started with no client alive, changed by request, one admission for all."""
+import copy
 import json
 import os
 import signal
@@ -170,6 +171,87 @@ def test_w19_lane_waits_for_what_the_pool_holds(world):
     until(lambda: queue.tick() and "20512 MiB are needed" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
     (world.dir / "go").touch()
     queue.ends(pool, lane)
+
+
+class Second(Lanes):
+    """Another queue of the same user, on the same machine."""
+
+    def __init__(self, first):
+        self.world = copy.copy(first.world)
+        self.home = self.world.dir / "home" / "second"
+        self.world.env = {**first.world.env, "GPUSTOW_HOME": str(self.home)}
+        self.home.mkdir()
+        self.path = self.home / "queue.db"
+        (self.home / "config.yml").write_text((first.home / "config.yml").read_text())
+
+
+def test_w19_plan_leaves_what_another_queues_lane_was_promised(world, queue):
+    """By room alone card 0 is the better fit for the other queue's job; its lane's next one needs it all."""
+    go = [queue.put(wait_for("go"), vram=13000), queue.put(wait_for("go"), lane="local:1", vram=12000)]
+    queue.runs(*go)
+    large = queue.put(note("large"), vram=20000, tick=True)
+    second = Second(queue)
+    second.tick()
+    job = second.put("echo $CUDA_VISIBLE_DEVICES >$W/where; " + note("beside") + "; " + wait_for("go"), lane=None, vram=6000)
+    second.runs(job)
+    until(lambda: (world.dir / "where").exists() and (world.dir / "where").read_text() == "1\n")
+    # One that card 0 alone would have room for isn't tried there: the plan says who keeps it.
+    big = second.put(note("big"), lane=None, vram=9000)
+    seen = [second.tick() for _ in range(2)]
+    assert [t["errors"] + t["dispatched"] for t in seen] == [[], []]
+    assert second.state(big) == "pending" and second.job(big)["last_error"] is None, second.job(big)
+    why = json.loads(world.ask("job", "why", str(big), "--no-tick", "--json", env=second.world.env).out)
+    assert why["best"] == {"node": "local", "gpu": "1", "free_mib": 24576 - 12000 - 6000 - 512}, why
+    # Its own lane on that card waits behind the older hold, and nothing is given twice.
+    behind = second.put(note("behind"), vram=9000, tick=True)
+    second.tick()
+    assert second.state(behind) == "pending" and world.judge() == ["beside"]
+    (world.dir / "go").touch()
+    queue.ends(*go, large)
+    second.ends(job, big, behind)
+    assert sorted(world.judge()) == ["behind", "beside", "big", "large"]
+
+
+def set_limits(queue, **settings):
+    path = queue.home / "config.yml"
+    kept = [line for line in path.read_text().splitlines() if line.strip().split(":")[0] not in settings]
+    path.write_text("\n".join([*kept, *(f"  {k}: {v}" for k, v in settings.items())]) + "\n")
+
+
+def generation(queue, lane=LANE):
+    return queue.rows("SELECT generation, acked_generation FROM lanes WHERE name = ?", lane)[0]
+
+
+def test_limits_that_change_count_for_what_was_handed_out(world):
+    queue = Lanes(world, sim="1")
+    queue.tick()
+    first, second = queue.put(wait_for("go"), vram=1000), queue.put(note("second"), vram=9000)
+    queue.runs(first)
+    before = generation(queue)
+    # A tick under the same values says nothing new.
+    queue.tick()
+    assert generation(queue) == before
+    set_limits(queue, headroom_mb=20000)
+    queue.tick()
+    assert generation(queue)["acked_generation"] > before["acked_generation"]
+    (world.dir / "go").touch()
+    queue.ends(first)
+    until(lambda: queue.tick() and "29000 MiB are needed" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    assert queue.state(second) == "pending" and world.judge() == []
+    set_limits(queue, headroom_mb=512)
+    queue.ends(second)
+    # Places on the card, while the pool's job has one.
+    pool = queue.put(wait_for("go2"), lane=None)
+    queue.runs(pool)
+    set_limits(queue, max_jobs_per_gpu=1)
+    third = queue.put(note("third"), tick=True)
+    until(lambda: queue.tick() and "the limit is 1" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    set_limits(queue, max_jobs_per_gpu=2)
+    queue.ends(third)
+    assert queue.state(pool) == "running" and world.judge() == ["second", "third"]
+    (world.dir / "go2").touch()
+    queue.ends(pool)
+    assert [queue.job(j)["attempt"] for j in (second, third)] == [1, 1]
 
 
 def test_w21_lane_job_that_nobody_saw_end_runs_once(world, queue):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bed import CARD_MIB, PROGRAM, Bed, MemoryWatch, wait_for
+from queue_bed import QueueBed
 
 
 @pytest.fixture
@@ -76,3 +77,79 @@ def test_two_schedulers_of_one_user_share_the_cards():
     finally:
         other.done()
         one.done()
+
+
+class LaneBed(QueueBed):
+    """One user's queue on the shared machine; its lanes are handed to an agent of his own."""
+
+    def lane(self, name, card, mib, seconds=0.4):
+        job = self.submit(name, "--lane", f"local:{card}", "--vram", mib, mib=mib, seconds=seconds)
+        assert job, self.story()
+        return job
+
+    def state(self, job):
+        return self.record().jobs[job]["state"]
+
+    def waits_for(self, other, job):
+        """Its lane's next one is told why it doesn't start: the other user is named."""
+        text = self.ask("job", "why", str(job), "--json")[1]
+        return f"of user {other.uid}" in text or "other users were promised" in text
+
+
+@pytest.fixture
+def two_queues(shared):
+    path, program = shared
+    beds = [LaneBed("1", shared=path, uid=uid, program=program) for uid in (65531, 65532)]
+    try:
+        # What cards there are must be known before lanes can be named.
+        assert all(bed.tick() for bed in beds)
+        yield beds, MemoryWatch(path / "sim", path / "promises")
+    finally:
+        for bed in beds:
+            bed.done()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming two users wants root")
+def test_what_a_lane_of_one_user_was_promised_is_nobody_elses(two_queues):
+    """A's lane runs 6000 and keeps 18000 for its next one: neither B's pool nor B's lane gets into that."""
+    (a, b), watch = two_queues
+    watch.start()
+    first = a.lane("a1", 0, 6000, seconds=8)
+    wait_for(lambda: a.tick() and a.state(first) == "running", 20, a.story)
+    second = a.lane("a2", 0, 18000)
+    a.tick()
+    pool = b.submit("b-pool", "--vram", 8000, mib=8000)
+    small = b.submit("b-small", "--vram", 5000, mib=5000)
+    b.tick()
+    # What is left beside both is his; the rest isn't, while a1 runs.
+    assert a.state(first) == "running" and b.state(small) in ("running", "completed"), b.story()
+    lane = b.lane("b-lane", 0, 12000)
+    b.tick()
+    b.tick()
+    assert a.state(first) == "running", a.story()
+    assert b.state(pool) == "pending" and b.state(lane) == "pending", b.story()
+    assert b.waits_for(a, lane), b.ask("job", "why", str(lane))[1]
+    wait_for(lambda: a.tick() and b.tick() and a.record().is_quiet() and b.record().is_quiet(), 60,
+             lambda: a.story() + b.story())
+    assert watch.stop() == []
+    assert watch.most >= 18000 and a.complaints() + b.complaints() == []
+    assert [row[1] for row in a.rows()] and {a.state(j) for j in (first, second)} == {"completed"}
+    assert {b.state(j) for j in (pool, small, lane)} == {"completed"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming two users wants root")
+def test_lanes_of_two_users_on_one_card_never_exceed_it(two_queues):
+    """Chains of all sizes, against each other and against both pools: each ends, and the card is never given twice."""
+    (a, b), watch = two_queues
+    sizes = [13000, 9000, 20000, 7000, 24000, 11000, 17000, 5000]
+    watch.start()
+    for bed, mine in ((a, sizes), (b, sizes[::-1])):
+        for i, mib in enumerate(mine):
+            bed.lane(f"{bed.uid}-lane{i}", 0, mib, seconds=0.2)
+            if i % 2:
+                bed.submit(f"{bed.uid}-pool{i}", "--vram", 6000, mib=6000, seconds=0.2)
+    wait_for(lambda: a.tick() and b.tick() and a.record().is_quiet() and b.record().is_quiet(), 120,
+             lambda: a.story() + b.story())
+    assert watch.stop() == []
+    assert watch.most > CARD_MIB / 2 and a.complaints() + b.complaints() == []
+    assert all(job["state"] == "completed" for bed in (a, b) for job in bed.record().jobs.values())

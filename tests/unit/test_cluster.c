@@ -251,6 +251,28 @@ static void test_charges_of_a_card(void **state)
 	assert_int_equal(v.c.nodes[0].n_jobs, 2);
 }
 
+/* What another queue's lane keeps isn't free; where none of its jobs runs, its next one takes a place as well. */
+static void test_lanes_of_another_queue(void **state)
+{
+	struct bed *b = *state;
+	LOOK(v);
+
+	configure(ONE);
+	node_begin(2);
+	add_charge("ffffffffffffffffffffffffffffffff", 9, 1, 0, 2000);
+	cards[0].others_lanes_mib = 5000;
+	cards[1].others_lanes_mib = 4000;
+	put_node(b, "n1");
+	look(b, &v);
+	const struct cluster_card *c = v.c.nodes[0].cards;
+	assert_int_equal(c[0].room.budgets_mib, 7000);
+	assert_int_equal(c[0].others_mib, 7000);
+	assert_int_equal(c[0].room.n_ours, 1);
+	assert_int_equal(c[0].free_mib, TOTAL - 7000);
+	assert_int_equal(c[1].room.n_ours, 1);
+	assert_int_equal(c[1].free_mib, TOTAL - 4000);
+}
+
 static void test_whole_cards(void **state)
 {
 	struct bed *b = *state;
@@ -1200,6 +1222,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_charges_of_a_card),
+		T(test_lanes_of_another_queue),
 		T(test_whole_cards),
 		T(test_blind_card),
 		T(test_limits),

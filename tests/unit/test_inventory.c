@@ -88,6 +88,13 @@ static void test_who_holds_what(void **state)
 	add_proc(&s, 0, 13, 4500, 0, GPU_PROC_COMPUTE);
 	add_proc(&s, 1, 14, 60, 0, GPU_PROC_GRAPHICS);
 	s.promised_mib[1] = 777;
+	s.lane_mib = xcalloc(2, sizeof(*s.lane_mib));
+	s.lane_mib[0] = 9000;
+	s.lane_mib[1] = 4000;
+	s.holds = xcalloc(4, sizeof(*s.holds));
+	s.holds[s.n_holds++] = (struct sample_hold){QUEUE, 0, 3000};
+	s.holds[s.n_holds++] = (struct sample_hold){OTHER, 0, 6000};
+	s.holds[s.n_holds++] = (struct sample_hold){OTHER, 1, 30000};
 	s.snap.cards[0].xid = (struct gpu_xid){.last = 79, .boot_ms = 400, .count = 1};
 	inventory_take(&s, NULL, QUEUE, 1000, &v);
 	assert_int_equal(v.sampled_wall_ms, 49000);
@@ -101,6 +108,9 @@ static void test_who_holds_what(void **state)
 	assert_int_equal(v.cards[1].external_computing, 0);
 	assert_int_equal(v.cards[1].external_procs, 1);
 	assert_int_equal(v.cards[1].promised_mib, 777);
+	/* Its own lanes are the queue's to know; of the others' no more counts than there is. */
+	assert_int_equal(v.cards[0].others_lanes_mib, 6000);
+	assert_int_equal(v.cards[1].others_lanes_mib, 4000);
 	/* Largest first; whose it is. */
 	assert_int_equal(v.cards[0].n_procs, 3);
 	assert_int_equal(v.cards[0].procs[0].pid, 13);

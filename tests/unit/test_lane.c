@@ -755,6 +755,33 @@ static void holds_room_for_the_next(void **state)
 }
 
 /* A whole card for the next one: nobody else comes onto it while it waits for it. */
+/* The sample that lets the next one in was begun after the end of the one before it. */
+static void sees_what_the_last_one_left(void **state)
+{
+	char script[1200], path[320];
+	struct sample s;
+	json_t *msg;
+
+	in_dir("other", path);
+	snprintf(script, sizeof(script),
+		UNTIL("go") "; echo '{\"pid\": %d, \"usage\": {\"0\": 20000}}' >%s; mv %s %s/other.json",
+		(int)getpid(), path, path, t.sim);
+	go_lane("n1:0", 1, json_pack("[o, o]", entry(1, script, 0, 10000), entry(2, "", 0, 10000)));
+	wait_ran(1);
+	wait_reason("n1:0", "");
+	/* A fresh one, from before the end. */
+	s = take_sample();
+	sample_done(&s);
+	put("go", "");
+	msg = agent_client_expect(&c, "lane-waits", 2);
+	assert_string_equal(text(msg, "reason"), "memory");
+	json_decref(msg);
+	assert_ran("1 ");
+	snprintf(path, sizeof(path), "%s/other.json", t.sim);
+	assert_int_equal(unlink(path), 0);
+	wait_ran(2);
+}
+
 static void holds_a_whole_card(void **state)
 {
 	json_t *msg;
@@ -857,6 +884,122 @@ static void ready_before_its_turn(void **state)
 	wait_ran(2);
 	assert_ran("1 3 ");
 	assert_true(is_there("root/claims/" QUEUE "/3.1/spec"));
+}
+
+/* The agent's children that are called as shims are: how many, and the youngest. */
+static size_t count_shims(pid_t *ret_last)
+{
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)t.pid, (int)t.pid);
+	CLEANUP(buf_done) struct buf b = {0};
+	size_t n = 0;
+
+	fd_read_file_at(AT_FDCWD, path, &b, 1 << 16);
+	for (const char *s = buf_str(&b); *s;) {
+		char *end;
+		pid_t pid = (pid_t)strtol(s, &end, 10);
+		CLEANUP_FREE char *comm = xasprintf("/proc/%d/comm", (int)pid);
+		CLEANUP(buf_done) struct buf name = {0};
+
+		fd_read_file_at(AT_FDCWD, comm, &name, 64);
+		if (!strcmp(buf_str(&name), "gpustow-shim\n")) {
+			n++;
+			*ret_last = pid;
+		}
+		s = *end ? end + 1 : end;
+	}
+	return n;
+}
+
+static void wait_shims(size_t n, pid_t *ret_last)
+{
+	int64_t until = clock_boot_ms() + 20000;
+
+	while (count_shims(ret_last) != n && clock_boot_ms() < until)
+		poll(NULL, 0, 2);
+	assert_int_equal(count_shims(ret_last), n);
+}
+
+/* The shim that waits for the next one goes with it; and when it's killed, another one is made at the birth. */
+static void its_shim_waits_too(void **state)
+{
+	pid_t first = 0, last = 0;
+
+	go_lane("n1:0", 1,
+		json_pack("[o, o, o]", entry(1, UNTIL("go"), 0, 1000), entry(2, "", 0, 1000),
+			entry(3, "", 0, 1000)));
+	wait_there(STAGE_OF_2 "/spec");
+	wait_shims(2, &last);
+	go_lane("n1:0", 2, json_pack("[o]", known(1)));
+	wait_shims(1, &first);
+	assert_int_not_equal(first, last);
+	go_lane("n1:0", 3, json_pack("[o, o]", known(1), entry(3, "", 0, 1000)));
+	wait_shims(2, &last);
+	kill(last, SIGKILL);
+	wait_shims(1, &first);
+	put("go", "");
+	wait_ran(2);
+	assert_ran("1 3 ");
+}
+
+static json_t *under(json_t *msg, int margin_mib, int max_jobs)
+{
+	json_object_set_new(msg, "policy",
+		json_pack("{s:i, s:i, s:f, s:b, s:b, s:i}", "margin_mib", margin_mib,
+			"idle_threshold_mib", 200, "spike_buffer", 0.0, "high_water", 0,
+			"exclusive", 0, "max_jobs_per_card", max_jobs));
+	return msg;
+}
+
+/* What came with an entry counts no more than the lane's values do now; but whether it wants a card alone is its own. */
+static void limits_that_change(void **state)
+{
+	json_t *msg, *alone = entry_with_dir(2, LOUD(2)), *file, *spec;
+	char path[320];
+
+	json_object_set_new(json_object_get(alone, "policy"), "exclusive", json_true());
+	json_decref(ask(under(lane_message("n1:0", 1,
+				      json_pack("[o, o, o]", entry_with_dir(1, LOUD(1) UNTIL("go")),
+					      alone, entry(3, "", 0, 1000))),
+				20000, 0),
+		"lane"));
+	wait_there(STAGE_OF_2 "/spec");
+	agent_client_launch(&c, entry(8, UNTIL("go8"), 0, 1000));
+	json_decref(agent_client_expect(&c, "started", 8));
+	/* Made ready under the values of before, it isn't any more. */
+	json_decref(ask(
+		under(lane_message("n1:0", 2, json_pack("[o, o, o]", known(1), known(2), known(3))),
+			23577, 0),
+		"lane"));
+	wait_there(STAGE_OF_2 "/spec");
+	put("go8", "");
+	json_decref(agent_client_expect(&c, "ended", 8));
+	put("go", "");
+	msg = agent_client_expect(&c, "lane-waits", 2);
+	assert_string_equal(text(msg, "reason"), "memory");
+	assert_int_equal(json_integer_value(json_object_get(msg, "need_mib")), 24577);
+	json_decref(msg);
+	restart(NULL);
+	wait_reason("n1:0", "memory");
+	msg = observe(NULL);
+	assert_int_equal(json_integer_value(json_object_get(
+				 json_object_get(lane_in(msg, "n1:0"), "policy"), "margin_mib")),
+		23577);
+	json_decref(msg);
+	json_decref(
+		ask(under(lane_message("n1:0", 3, json_pack("[o, o]", known(2), known(3))), 100, 7),
+			"lane"));
+	wait_ran(4);
+	assert_ran("1 8 2 3 ");
+	in_dir("root/claims/" QUEUE "/2.1/spec", path);
+	file = json_load_file(path, JSON_DISABLE_EOF_CHECK, NULL);
+	spec = json_object_get(file, "policy");
+	assert_int_equal(json_integer_value(json_object_get(spec, "margin_mib")), 100);
+	assert_int_equal(json_integer_value(json_object_get(spec, "max_jobs_per_card")), 7);
+	assert_true(json_is_true(json_object_get(spec, "exclusive")));
+	json_decref(file);
+	/* Whoever says none: each as it came. */
+	go_lane("n1:0", 4, json_pack("[o]", entry(4, "", 0, 24000)));
+	wait_ran(5);
 }
 
 /* The next one lies ready, and may stand in line: what is said of it anew counts all the same. */
@@ -1172,6 +1315,9 @@ int main(int argc, char **argv)
 		TEST(lanes_that_share_a_card),
 		TEST(a_cpu_job_gets_no_card),
 		TEST(ready_before_its_turn),
+		TEST(its_shim_waits_too),
+		TEST(limits_that_change),
+		TEST(sees_what_the_last_one_left),
 		TEST(edited_while_it_waits),
 		TEST(stopped_while_it_waits),
 		TEST(a_name_that_is_taken),

@@ -356,6 +356,7 @@ static void hold(uint64_t first_order, int64_t next_mib, int64_t running_mib, bo
 			.is_place = !running_mib,
 			.is_told = is_told};
 		snprintf(rows[i].uuid, sizeof(rows[i].uuid), "GPU-0");
+		memset(rows[i].queue, i ? 'b' : 'a', ID_LEN - 1);
 	}
 	ledger_set_holds(ledger, rows, 2);
 }
@@ -389,6 +390,10 @@ static void what_lanes_hold(void **state)
 	ledger_sample(ledger, &table, 0, &got);
 	assert_int_equal(got.lane_mib[0], 6000);
 	assert_int_equal(got.lane_mib[1], 0);
+	assert_int_equal(got.n_holds, 2);
+	assert_int_equal(got.holds[1].queue[0], 'b');
+	assert_int_equal(got.holds[1].mib, 3000);
+	assert_int_equal(got.holds[1].card, 0);
 	sample_done(&got);
 	/* Larger than what's left: that much is held, and no more is told. */
 	hold(5, -1, 4000, true);

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "core/sample.h"
 
 #include <stdio.h>
@@ -258,6 +259,10 @@ static void instances_and_ills(void **state)
 	s.snap.cards[0].xid = (struct gpu_xid){79, 4711, 3};
 	s.snap.cards[0].reset = GPU_RESET_NEEDED;
 	s.snap.n_left_out = 5;
+	s.holds = xcalloc(2, sizeof(*s.holds));
+	s.n_holds = 2;
+	s.holds[0] = (struct sample_hold){"0123456789abcdef0123456789abcdef", 1, 7000};
+	s.holds[1] = (struct sample_hold){"ffffffffffffffffffffffffffffffff", 0, 1};
 	s.has_node = true;
 	s.node = (struct node_figures){"tick", 12, 64000, -1, 4};
 	msg = sample_encode(&s);
@@ -278,6 +283,8 @@ static void instances_and_ills(void **state)
 	assert_int_equal(g->xid.count, 3);
 	assert_int_equal(g->reset, GPU_RESET_NEEDED);
 	assert_int_equal(got.snap.n_left_out, 5);
+	assert_int_equal(got.n_holds, 2);
+	assert_memory_equal(got.holds, s.holds, 2 * sizeof(*s.holds));
 	assert_true(got.has_node);
 	assert_string_equal(got.node.host_name, "tick");
 	assert_int_equal(got.node.cores, 12);

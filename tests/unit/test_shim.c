@@ -105,6 +105,117 @@ static void assert_output(struct job *j, const char *want)
 	assert_string_equal(text, want);
 }
 
+/* --- made ready ahead of the claim --- */
+
+static bool has_child(pid_t pid)
+{
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
+	CLEANUP(buf_done) struct buf b = {0};
+	return !fd_read_file_at(AT_FDCWD, path, &b, 4096) && b.len > 0;
+}
+
+/* It's called as a shim is, and its leader is there. */
+static void wait_prepared(const struct shim_ready *x)
+{
+	WAIT_FOR(has_child(x->pid));
+}
+
+static void test_ready_waits_for_its_word(void **state)
+{
+	struct job j;
+	struct shim_ready x = {0};
+	int64_t before;
+	job_init(&j, "echo out; exit 5");
+	assert_int_equal(shim_prepare(&j.f.root, &j.s, &x, &j.f.e), 0);
+	wait_prepared(&x);
+	job_claim(&j);
+	assert_int_equal(read_record(&j.f, &j.s).state, ATTEMPT_CLAIMED);
+	assert_int_equal(access("out7", F_OK), -1);
+	before = clock_boot_ms();
+	j.shim = x.pid;
+	assert_int_equal(shim_go(&x), j.shim);
+	assert_int_equal(x.pid, 0);
+	assert_int_equal(wait_shim(&j), 0);
+	struct claim_record rec = read_record(&j.f, &j.s);
+	assert_int_equal(rec.shim_pid, j.shim);
+	assert_int_equal(rec.end.how, END_EXIT);
+	assert_int_equal(rec.end.code, 5);
+	assert_true(rec.end.started_boot_ms >= before);
+	assert_output(&j, "out\n");
+	job_done(&j);
+}
+
+/* Dropped, or its maker dies: it leaves, its leader with it, and nothing has run. */
+static void test_ready_and_not_wanted(void **state)
+{
+	struct job j;
+	struct shim_ready x = {0};
+	int up[2];
+	pid_t maker;
+	job_init(&j, "touch ran");
+	job_claim(&j);
+	assert_int_equal(shim_prepare(&j.f.root, &j.s, &x, &j.f.e), 0);
+	wait_prepared(&x);
+	j.shim = x.pid;
+	shim_drop(&x);
+	assert_int_equal(wait_shim(&j), 1);
+	assert_int_equal(pipe(up), 0);
+	maker = fork();
+	if (!maker) {
+		if (!shim_prepare(&j.f.root, &j.s, &x, NULL))
+			fd_write_all(up[1], &x.pid, sizeof(x.pid));
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(up[0], &x.pid, sizeof(x.pid)), sizeof(x.pid));
+	close(up[0]);
+	close(up[1]);
+	wait_prepared(&x);
+	kill(maker, SIGKILL);
+	waitpid(maker, NULL, 0);
+	WAIT_FOR(waitpid(x.pid, NULL, WNOHANG) == x.pid || is_gone(x.pid));
+	assert_int_equal(read_record(&j.f, &j.s).state, ATTEMPT_CLAIMED);
+	assert_int_equal(access("ran", F_OK), -1);
+	job_done(&j);
+}
+
+/* Who was killed before he was told has started nothing, and that's heard: another one may be made. */
+static void test_ready_and_killed(void **state)
+{
+	struct job j;
+	struct shim_ready x = {0};
+	job_init(&j, "echo out");
+	job_claim(&j);
+	assert_int_equal(shim_prepare(&j.f.root, &j.s, &x, &j.f.e), 0);
+	wait_prepared(&x);
+	signal(SIGPIPE, SIG_IGN);
+	kill(x.pid, SIGKILL);
+	assert_int_equal(waitpid(x.pid, NULL, 0), x.pid);
+	assert_true(shim_go(&x) < 0);
+	job_fork(&j);
+	assert_int_equal(wait_shim(&j), 0);
+	assert_output(&j, "out\n");
+	job_done(&j);
+}
+
+/* The wish to end comes between the birth and the word. */
+static void test_ready_and_stopped(void **state)
+{
+	struct job j;
+	struct shim_ready x = {0};
+	job_init(&j, "touch ran");
+	job_claim(&j);
+	assert_int_equal(shim_prepare(&j.f.root, &j.s, &x, &j.f.e), 0);
+	wait_prepared(&x);
+	assert_int_equal(claim_put_stop(j.fd, STOP_CANCEL, 1000), 0);
+	j.shim = shim_go(&x);
+	assert_true(j.shim > 0);
+	assert_int_equal(wait_shim(&j), 0);
+	assert_int_equal(read_record(&j.f, &j.s).end.how, END_NOT_STARTED);
+	assert_int_equal(access("ran", F_OK), -1);
+	job_done(&j);
+}
+
 /* --- how a job is started, and how it ends by itself --- */
 
 static void test_exit_code(void **state)
@@ -1108,6 +1219,10 @@ static int play_started_agent(int argc, char **argv)
 static int run_all(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ready_waits_for_its_word),
+		cmocka_unit_test(test_ready_and_not_wanted),
+		cmocka_unit_test(test_ready_and_killed),
+		cmocka_unit_test(test_ready_and_stopped),
 		cmocka_unit_test(test_exit_code),
 		cmocka_unit_test(test_signal),
 		cmocka_unit_test(test_surroundings),
