@@ -193,6 +193,36 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
     d.end()
 
 
+def test_start_of_this_machines_agent_that_hangs_holds_up_nothing(world, queue):
+    """What is seen while one and the same start hangs: a loop that waits for it does nothing until that has been ended."""
+    second_machine(world)
+    wedged = world.dir / "bin" / "wedged"
+    wedged.write_text("#!/bin/sh\necho $$ > $W/start.$$; mv $W/start.$$ $W/start; exec sleep 600\n")
+    wedged.chmod(0o755)
+    d = Daemon(queue, "--interval", "600", env={"GPUSTOW_AGENT": str(wedged)})
+    until(lambda: "far" in [n for n, r in queue.nodes().items() if r["state"] == "up"], why=lambda: json.dumps(d.state()))
+
+    def in_one_start():
+        pid = int(world.text("start") or 0)
+        if not pid or not is_alive(pid):
+            return False
+        answered = d.state()["pid"] == d.s.pid and is_alive(pid)
+        job = queue.submit("true", node="far")
+        hear = d.talk("tick")
+        hear()
+        hear.close()
+        until(lambda: queue.job(job)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+        return answered and is_alive(pid)
+    until(in_one_start, deadline=60)
+    links = {x["name"]: x for x in d.state()["links"]}
+    assert links["local"]["state"] in ("connecting", "down") and links["far"]["state"] == "up"
+    # It's told of, and goes on by itself once nothing hangs any more.
+    until(lambda: "did not come up within" in ({x["name"]: x for x in d.state()["links"]}["local"]["why"] or ""), why=lambda: json.dumps(d.state()))
+    wedged.write_text("#!/bin/sh\nexec $(ls $HOME/.cache/gpustow/agent-* | head -1) \"$@\"\n")
+    until(lambda: {x["name"]: x["state"] for x in d.state()["links"]}["local"] == "up", why=lambda: json.dumps(d.state()))
+    d.end()
+
+
 def test_w40_hanging_notify_command_holds_up_nothing(world):
     queue = Queue(world, settings=("notify:", "  desktop: false", f"  command: 'touch {world.dir}/hook; sleep 100'"))
     d = Daemon(queue, "--interval", "600")
