@@ -118,6 +118,13 @@ int store_begin(struct store *s, const struct store_lease *l, struct err *e);
 /* 0: durable. Else the transaction is gone, as after store_abort (but see -EIO above). */
 int store_commit(struct store *s, struct err *e);
 void store_abort(struct store *s);
+/*
+ * The writers' lock for longer than a transaction, for a loop that mustn't wait for it: what is begun while it's held doesn't.
+ * 0: it's held, until store_unlock (as often as this); -EBUSY: somebody else has it, after wait_ms, and *e says who. Between
+ * transactions only, and not for long: everybody else waits.
+ */
+int store_lock(struct store *s, int64_t wait_ms, struct err *e);
+void store_unlock(struct store *s);
 
 /*
  * Changes: inside a transaction. All may return -ENOENT (no such job), -EPERM (the table says no, with the reason).
