@@ -40,6 +40,13 @@ bool store_is_on_network(const struct store *s)
 	return s->is_on_network;
 }
 
+int store_data_version(struct store *s, int64_t *ret, struct err *e)
+{
+	int r = db_int(s, ret, e, "PRAGMA data_version", "");
+
+	return r < 0 ? r : 0;
+}
+
 int store_check(struct store *s, struct err *e)
 {
 	sqlite3_stmt *st = NULL;

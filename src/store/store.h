@@ -59,6 +59,8 @@ const char *store_queue(const struct store *s); /* the queue's uuid, 32 hex digi
 int store_incarnation(struct store *s, int64_t *ret, struct err *e);
 bool store_is_elsewheres(const struct store *s); /* it belongs to another machine: reads only */
 bool store_is_on_network(const struct store *s);
+/* A number that is another one once another connection has written: cheap enough to be asked several times a second. */
+int store_data_version(struct store *s, int64_t *ret, struct err *e);
 /* SQLite's own check of the whole file: 0, or -EBADMSG with the first complaint. Slow. */
 int store_check(struct store *s, struct err *e);
 

@@ -136,6 +136,35 @@ def test_watcher_is_told_what_happens(world, queue):
     d.end()
 
 
+def test_followed_events_have_no_gap_when_the_daemon_goes_and_comes(world, queue):
+    d = Daemon(queue, "--interval", "600")
+    f = world.spawn(program(), "queue", "events", "-f", "--json", "--since", "0")
+    jobs = []
+
+    def work(n):
+        new = [queue.submit("true") for _ in range(n)]
+        jobs.extend(new)
+        return new
+
+    def followed():
+        return [json.loads(line)["id"] for line in f.lines()]
+    until(lambda: followed(), why=f.tell)
+    for signo, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 0)):
+        done = work(2)
+        queue.tick()
+        until(lambda: all(queue.job(j)["state"] == "completed" for j in done))
+        work(1)
+        d.end(signo, code)
+        work(1)
+        d = Daemon(queue, "--interval", "600")
+        until(lambda: all(queue.job(j)["state"] == "completed" for j in jobs), why=lambda: json.dumps([d.state(), queue.jobs()]))
+    ids = [r["id"] for r in queue.rows("SELECT id FROM events ORDER BY id")]
+    until(lambda: len(followed()) >= len(ids), why=f.tell)
+    assert followed() == ids
+    f.kill(signal.SIGINT).wait(130)
+    d.end()
+
+
 def test_memory_that_becomes_free_starts_what_waits(world):
     queue = Queue(world, sim="1")
     stranger = world.foreign({0: 20000})

@@ -169,6 +169,70 @@ def test_events_that_were_removed_are_a_gap(queue):
     assert queue.json("queue", "events", "--since", "2")["has_gap"] is False
 
 
+def lines_of(started):
+    return [json.loads(line) for line in started.lines()]
+
+
+def test_events_are_followed_from_what_comes_or_from_a_number(queue):
+    first = queue.submit("true", "--gpus", "0")
+    new = queue.world.spawn(program(), "queue", "events", "-f", "--json", env=queue.env)
+    behind = queue.world.spawn(program(), "queue", "events", "--follow", "--json", "--since", "0", env=queue.env)
+    text = queue.world.spawn(program(), "queue", "events", "-f", "-n", "1", env=queue.env)
+    until(lambda: behind.lines() and text.lines())
+    second = queue.submit("true", "--gpus", "0")
+    third = queue.submit("true", "--gpus", "0")
+    until(lambda: len(behind.lines()) == 3 and len(text.lines()) == 3 and len(new.lines()) >= 1, why=lambda: behind.tell() + text.tell())
+    assert [e["job_id"] for e in lines_of(behind)] == [first, second, third]
+    assert [list(e) for e in lines_of(behind)] == [["id", "ts", "kind", "job_id", "node", "message", "data"]] * 3
+    # This one may have begun between any two of them, and from there on it has all.
+    until(lambda: [e["job_id"] for e in lines_of(new)] == [first, second, third][3 - len(new.lines()):] and lines_of(new)[-1]["job_id"] == third,
+          why=new.tell)
+    assert [line.split()[2:4] for line in text.lines()] == [["job_submitted", str(j)] for j in (first, second, third)], text.out
+    assert first not in [e["job_id"] for e in lines_of(new)]
+    for s, signo, code in ((new, signal.SIGINT, 130), (behind, signal.SIGINT, 130), (text, signal.SIGTERM, 143)):
+        s.kill(signo).wait(code)
+        assert s.err == "", s.tell()
+    assert "give one of them" in queue.ask("queue", "events", "-f", "-n", "1", "--since", "0", code=1).err
+
+
+def test_events_of_one_job_are_followed(queue):
+    a, b = (queue.submit("true", "--gpus", "0") for _ in range(2))
+    f = queue.world.spawn(program(), "queue", "events", "-f", "--json", "--job", str(a), "-n", "5", env=queue.env)
+    until(lambda: f.lines())
+    for job in (b, a):
+        queue.ask("job", "cancel", str(job), "--no-tick")
+    until(lambda: len(f.lines()) == 2, why=f.tell)
+    assert [(e["job_id"], e["kind"]) for e in lines_of(f)] == [(a, "job_submitted"), (a, "job_cancelled")]
+    f.kill(signal.SIGINT).wait(130)
+
+
+def test_followed_events_tell_of_a_gap(queue):
+    for i in range(3):
+        queue.submit("true", "--gpus", "0")
+    with sqlite3.connect(queue.db) as d:
+        d.execute("DELETE FROM events WHERE id <= 2")
+    f = queue.world.spawn(program(), "queue", "events", "-f", "--json", "--since", "1", env=queue.env)
+    text = queue.world.spawn(program(), "queue", "events", "-f", "--since", "1", env=queue.env)
+    until(lambda: len(f.lines()) == 2 and len(text.lines()) == 2, why=f.tell)
+    assert lines_of(f)[0] == {"has_gap": True, "since": 1} and lines_of(f)[1]["id"] == 3
+    assert text.lines()[0].startswith("(some behind 1 were removed already")
+    for s in (f, text):
+        s.kill(signal.SIGINT).wait(130)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_follower_of_events_ends_quietly_with_its_reader(queue, comes):
+    """Whether there is something to write to it or not."""
+    queue.submit("true", "--gpus", "0")
+    s = queue.world.spawn("bash", "-c", f"{program()} queue events -f --json --since 0 | head -n 1 > $W/first; echo ${{PIPESTATUS[0]}}",
+                          env=queue.env)
+    until(lambda: queue.world.text("first"))
+    if comes:
+        queue.submit("true", "--gpus", "0")
+    s.wait(0)
+    assert s.out == "141\n" and s.err == "", s.tell()
+
+
 # ---- alerts ----
 
 def fail_one(queue):
