@@ -321,7 +321,8 @@ static int finish_queue(const struct program *p, bool wants_json, int r, struct 
 	text = o ? json_dumps(o, 0) : NULL;
 	json_decref(o);
 	buf_printf(&out, "%s\n", text ? text : "{\"ok\": false}");
-	(void)command_print(&out, &ignored);
+	if (command_print(&out, &ignored) < 0)
+		complain(p->name, e->text[0] ? e->text : strerror(-r));
 	return EXIT_FAILED;
 }
 

@@ -169,6 +169,58 @@ def test_events_that_were_removed_are_a_gap(queue):
     assert queue.json("queue", "events", "--since", "2")["has_gap"] is False
 
 
+def damage(queue, marker):
+    """The page with that text isn't one of a database any more."""
+    with sqlite3.connect(queue.db) as d:
+        d.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    d.close()
+    whole = bytearray(queue.db.read_bytes())
+    size = int.from_bytes(whole[16:18], "big")
+    at = whole.index(marker.encode()) // size * size
+    whole[at:at + size] = b"\xff" * size
+    queue.db.write_bytes(whole)
+
+
+def test_list_that_an_error_cuts_says_so_in_valid_json(queue):
+    """The first pieces are written already when a page can't be read: it's closed there, and tells."""
+    first = queue.submit("true", "--gpus", "0")
+    with sqlite3.connect(queue.db) as d:
+        d.executemany("INSERT INTO events (ts_ms, kind, job, message) VALUES (0, 'job_submitted', ?, ?)",
+                      [(first, f"marker-{i} {'x' * 100}") for i in range(9000)])
+    d.close()
+    damage(queue, "marker-8000 ")
+    r = queue.ask("queue", "events", "--json", code=1)
+    doc = json.loads(r.out)
+    assert doc["ok"] is False and "damaged" in doc["error"] and r.err == ""
+    # What's there is right as far as it goes, and goes on from there.
+    ids = [e["id"] for e in doc["events"]]
+    assert ids == list(range(1, len(ids) + 1)) and 1000 <= len(ids) < 8000 and doc["last_id"] == ids[-1]
+    # Nothing was written yet: the one sentence alone.
+    r = queue.ask("queue", "events", "--json", "--since", "7900", code=1)
+    doc = json.loads(r.out)
+    assert set(doc) == {"ok", "error"} and doc["ok"] is False
+    assert "damaged" in queue.ask("queue", "events", "--since", "7900", "-n", "500", code=1).err
+
+
+def test_job_list_that_an_error_cuts_says_so_too(queue):
+    lines = queue.world.write("".join(f"echo marker-{i} {'x' * 300}\n" for i in range(2500)), queue.world.dir / "many.txt")
+    queue.ask("job", "submit", "--no-tick", "--gpus", "0", "--file", lines)
+    damage(queue, "marker-2300 ")
+    r = queue.ask("job", "ls", "--json", "--no-tick", code=1)
+    doc = json.loads(r.out)
+    assert doc["ok"] is False and "damaged" in doc["error"] and 0 < len(doc["jobs"]) < 2300
+    doc = json.loads(queue.ask("queue", "status", "--json", "--no-tick", code=1).out)
+    assert doc["ok"] is False and "damaged" in doc["error"]
+
+
+def test_document_that_cannot_be_written_is_told_of_elsewhere(queue):
+    queue.submit("true", "--gpus", "0")
+    with open("/dev/full", "w") as full:
+        s = queue.world.spawn(program(), "queue", "events", "--json", env=queue.env, stdout=full)
+        s.wait(1)
+    assert "cannot write to standard output" in s.err
+
+
 def lines_of(started):
     return [json.loads(line) for line in started.lines()]
 
