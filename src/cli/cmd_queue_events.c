@@ -1,6 +1,10 @@
-/* `queue events`: what happened, in pages without gaps. */
+/*
+ * `queue events`: what happened, in pages without gaps. With -f what happens, too: each time that something was written the
+ * record is read on from where it was, so that it doesn't matter who tells, or whether a daemon goes and comes meanwhile.
+ */
 #include "cli/queue_common.h"
 #include "cli/queue_json.h"
+#include "cli/queue_watch.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -18,6 +22,7 @@ enum { SHOWN = 50, PAGE = 1000, MESSAGE_CELLS = 200 };
 struct events_options {
 	struct queue_options q;
 	int64_t since, job, number; /* since -1, job 0, number 0: not given */
+	bool follow;
 };
 
 static void defaults(void *opts)
@@ -139,6 +144,121 @@ static int print_text(struct queue *q, const struct events_options *o, struct er
 	return command_print(&out, e);
 }
 
+/* ---- following ---- */
+
+/* A line of its own each: the widths of what comes later aren't known. */
+static void put_line(const struct row_style *style, const struct store_event *v, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf message = {0}, node = {0};
+	char time[RECORD_TIME_LEN], job[24] = "-";
+	struct row row;
+
+	record_time_text(v->ts_ms, time);
+	if (v->job)
+		snprintf(job, sizeof(job), "%" PRId64, v->job);
+	queue_put_line(&node, v->node ? v->node : "-", 32);
+	queue_put_line(&message, v->message ? v->message : "", MESSAGE_CELLS);
+	row_begin(&row, style, out);
+	row_printf(&row, ROW_DIM, "%6" PRId64 "  %s  ", v->id, time);
+	row_printf(&row, ROW_TEAL, "%-16s  ", event_kind_name(v->kind));
+	row_printf(&row, v->job ? ROW_BOLD : ROW_DIM, "%6s  ", job);
+	row_printf(&row, ROW_PLAIN, "%-10s  %s", buf_str(&node), buf_str(&message));
+	row_end(&row);
+}
+
+static void put_document(json_t *o, struct buf *out)
+{
+	CLEANUP_FREE char *text = json_dumps(o, JSON_COMPACT);
+
+	json_decref(o);
+	if (text)
+		buf_printf(out, "%s\n", text);
+}
+
+/* One page behind `since`, or the newest. 128 + SIGPIPE: nobody reads any more. */
+static int print_next(struct queue *q, const struct events_options *o,
+	const struct row_style *style, size_t limit, int64_t *since, bool *ret_more, struct err *e)
+{
+	CLEANUP(store_events_done) struct store_events l = {0};
+	CLEANUP(buf_done) struct buf out = {0};
+	int r = store_events(q->store, *since, o->job, limit, &l, e);
+
+	if (r)
+		return r;
+	if (*since >= 0 && l.has_gap && q->json)
+		put_document(
+			json_pack("{s:b, s:I}", "has_gap", 1, "since", (json_int_t)*since), &out);
+	else if (*since >= 0 && l.has_gap)
+		buf_printf(&out,
+			"(some behind %" PRId64 " were removed already: they were too old)\n",
+			*since);
+	for (size_t i = 0; i < l.n; i++) {
+		if (q->json)
+			put_document(record_event(&l.v[i]), &out);
+		else
+			put_line(style, &l.v[i], &out);
+	}
+	*ret_more = *since >= 0 && l.has_more;
+	*since = l.last_id;
+	r = out.len ? command_print(&out, e) : 0;
+	return r == -EPIPE ? 128 + SIGPIPE : r;
+}
+
+/* The number of the newest event, whatever it's about: with it the following begins. */
+static int newest_event(struct queue *q, int64_t *ret, struct err *e)
+{
+	struct store_counts counts = {0};
+	int r = store_counts(q->store, &counts, e);
+
+	*ret = counts.last_event;
+	return r;
+}
+
+static int follow_loop(
+	struct queue_watch *w, struct queue *q, const struct events_options *o, struct err *e)
+{
+	int64_t since = o->since, newest = 0;
+	bool has_more = false;
+	struct row_style style;
+	int r = newest_event(q, &newest, e);
+
+	once_terminal(&style);
+	/* What was before is only shown as far as it's asked for, or fits a screen; a program has asked for what comes. */
+	if (!r && since < 0 && (o->number || !q->json))
+		r = print_next(
+			q, o, &style, o->number ? (size_t)o->number : SHOWN, &since, &has_more, e);
+	/* Of one job's, or of none at all, the last may be older than what there is. */
+	if (o->since < 0 && since < newest)
+		since = newest;
+	for (;;) {
+		enum queue_woke why;
+
+		do {
+			if (!r)
+				r = print_next(q, o, &style, PAGE, &since, &has_more, e);
+		} while (!r && has_more);
+		if (!r)
+			r = queue_watch_sleep(w, &why, e);
+		if (r)
+			return r;
+		if (why == QUEUE_WOKE_SIGNAL)
+			return 128 + w->signal_no;
+		if (why == QUEUE_WOKE_NO_READER)
+			return 128 + SIGPIPE;
+	}
+}
+
+static int follow(struct queue *q, const struct events_options *o, struct err *e)
+{
+	struct queue_watch w;
+	int r = queue_watch_begin(&w, q, e);
+
+	if (!r)
+		r = follow_loop(&w, q, o, e);
+	queue_watch_done(&w);
+	return r;
+}
+
 static int events_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	const struct events_options *o = opts;
@@ -147,8 +267,13 @@ static int events_exec(const struct program *p, void *opts, int argc, char **arg
 
 	(void)argc;
 	(void)argv;
+	if (!r && o->follow && o->since >= 0 && o->number)
+		return err_set(e, -EINVAL,
+			"-f begins with the newest N (-n) or behind --since; give one of them");
 	if (r)
 		return r;
+	if (o->follow)
+		return follow(&q, o, e);
 	return q.json ? print_json(&q, o, e) : print_text(&q, o, e);
 }
 
@@ -177,6 +302,11 @@ static const struct option_spec options[] = {
 		.min = 1,
 		.max = 1000000,
 		.text = "at most so many (text: 50; JSON: all)"},
+	{.letter = 'f',
+		.name = "follow",
+		.kind = OPTION_FLAG,
+		AT(follow),
+		.text = "and what comes, until Ctrl-C; with --json one document a line"},
 	QUEUE_OPTION_ROWS(struct events_options),
 	OPTION_SPEC_END,
 };
@@ -189,7 +319,13 @@ const struct command cmd_queue_events = {
 	.about =
 		"The newest ones, oldest first. With --since the oldest behind that number: take last_id\n"
 		"of the answer as the next --since, and nothing is missed. has_gap says that some behind\n"
-		"it were too old to be kept.",
+		"it were too old to be kept.\n"
+		"\n"
+		"With -f it goes on: what happens is shown as it happens, until Ctrl-C (exit code 130).\n"
+		"Nothing is missed and nothing comes twice, whatever becomes of the daemon meanwhile. It\n"
+		"begins behind --since, or with the newest (-n); with --json and neither of them, with\n"
+		"what comes. Each event is one line of JSON then, and {\"has_gap\": true, \"since\": ID} is\n"
+		"one where some were too old to be kept.",
 	.examples = "$ gpustow queue events -n 20\n"
 		    "$ gpustow queue events --since 120 --json",
 	.options = options,

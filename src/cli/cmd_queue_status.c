@@ -270,6 +270,7 @@ static void put_daemon(struct row *r, const json_t *daemon)
 	if (age > STUCK_INTERVALS * interval)
 		row_printf(r, ROW_AMBER, ", the last one %" PRId64 " s ago", age / 1000);
 	put_trouble(r, daemon, "lock_owner", "it waits for the lease of");
+	put_trouble(r, daemon, "record_busy", "what happens can't be written down yet");
 	put_trouble(r, daemon, "config_error", "configuration");
 	put_trouble(r, daemon, "last_error", "last error");
 	put_trouble(r, daemon, "notify_problems", "alerts");

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/text.h"
 #include "cli/cmd_monitor.h"
 #include "cli/cmd_once.h"
@@ -320,7 +321,8 @@ static int finish_queue(const struct program *p, bool wants_json, int r, struct 
 	text = o ? json_dumps(o, 0) : NULL;
 	json_decref(o);
 	buf_printf(&out, "%s\n", text ? text : "{\"ok\": false}");
-	(void)command_print(&out, &ignored);
+	if (command_print(&out, &ignored) < 0)
+		complain(p->name, e->text[0] ? e->text : strerror(-r));
 	return EXIT_FAILED;
 }
 
@@ -340,10 +342,51 @@ static void separator_hint(int code, struct err *e)
 	err_set(e, code, "%s. The command and its own options go behind --", text);
 }
 
+/* Where the first word is that isn't an option; argc: there's none. What the options before it say is forgotten. */
+static int first_plain(const struct command *c, int argc, char **argv)
+{
+	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
+	struct err ignored;
+	int first = argc;
+	int r = option_parse_leading(
+		c->options, c->abbreviations, argc, argv, opts, &first, &ignored);
+
+	option_done(c->options, opts);
+	return r ? argc : first;
+}
+
+/*
+ * `job submit sleep -n 5`: sleep's, says everybody, and yet we know that option. Neither is guessed. Behind a whole line of shell
+ * ('train.py --lr 1') or a number there's no doubt.
+ */
+static int check_behind_command(const struct command *c, int argc, char **argv, struct err *e)
+{
+	CLEANUP(buf_done) struct buf option = {0}, word = {0};
+	int64_t number;
+	int at;
+
+	if (!strstr(c->args ? c->args : "", "COMMAND...") || has_separator(argc, argv))
+		return 0;
+	at = first_plain(c, argc, argv);
+	if (at >= argc || strpbrk(argv[at], " \t\n") || parse_int64(argv[at], &number) == 0)
+		return 0;
+	for (int i = at + 1; i < argc; i++) {
+		if (argv[i][0] != '-' || !argv[i][1])
+			continue;
+		text_put_repr(&option, argv[i], strnlen(argv[i], 200));
+		text_put_repr(&word, argv[at], strnlen(argv[at], 200));
+		return err_set(e, -EINVAL,
+			"%s stands behind %s: whose option is it? The command and its own options go behind --, those of '%s' before it",
+			buf_str(&option), buf_str(&word), c->name);
+	}
+	return 0;
+}
+
 static int run_command(const struct program *p, const struct command *c, int argc, char **argv)
 {
 	CLEANUP_FREE void *opts = xcalloc(1, c->options_size ? c->options_size : 1);
-	struct err e = {0};
+	struct err e = {0}, behind = {0};
+	int misplaced = check_behind_command(c, argc, argv, &behind);
 	int first = 0, r;
 
 	if (c->defaults)
@@ -351,6 +394,10 @@ static int run_command(const struct program *p, const struct command *c, int arg
 	r = option_parse(c->options, c->abbreviations, argc, argv, opts, &first, &e);
 	if (r < 0 && strstr(c->args ? c->args : "", "COMMAND") && !has_separator(argc, argv))
 		separator_hint(r, &e);
+	if (r == 0 && misplaced) {
+		r = misplaced;
+		e = behind;
+	}
 	if (r == OPTION_HELP) {
 		r = finish(p, print_help(p, c, &e), &e);
 	} else if (r == OPTION_VERSION) {

@@ -20,6 +20,8 @@ static void flush(struct queue_json *j, size_t above)
 	if (j->code || j->out.len <= above)
 		return;
 	j->code = command_print(&j->out, j->e);
+	j->is_begun = true;
+	j->is_broken = j->code != 0;
 	buf_clear(&j->out);
 }
 
@@ -73,9 +75,24 @@ void queue_json_list_end(struct queue_json *j)
 	buf_puts(&j->out, j->has_item ? "\n  ]" : "]");
 }
 
+/* What was written can't be taken back. */
+static int end_with_error(struct queue_json *j)
+{
+	json_t *o = json_pack("{s:b, s:s}", "ok", 0, "error", j->e->text);
+
+	j->code = 0;
+	queue_json_members(j, o ? o : json_pack("{s:b}", "ok", 0));
+	buf_puts(&j->out, "\n}\n");
+	flush(j, 0);
+	return j->code ? j->code : EXIT_FAILED;
+}
+
 int queue_json_end(struct queue_json *j, int code)
 {
-	if (!code) {
+	code = code ? code : j->code;
+	if (code && j->is_begun && !j->is_broken) {
+		code = end_with_error(j);
+	} else if (!code) {
 		buf_puts(&j->out, "\n}\n");
 		flush(j, 0);
 		code = j->code;

@@ -1,7 +1,7 @@
 /*
  * A document with long lists, written as it's read: a hundred thousand jobs are never in memory at once. Life cycle:
- * queue_json_begin; members and lists in any order; queue_json_end, which returns the first error of them all. What was
- * written before an error stays written: the exit code says that it isn't whole.
+ * queue_json_begin; members and lists in any order; queue_json_end. Where an error comes after something was written, the document
+ * is closed there, with "ok": false and "error" as its last members: it's valid, and says that it isn't whole.
  */
 #pragma once
 
@@ -14,6 +14,8 @@
 struct queue_json {
 	struct buf out;
 	bool has_member, has_item;
+	bool is_begun; /* something of it was written */
+	bool is_broken; /* it couldn't be written any more */
 	int code; /* the first error */
 	struct err *e;
 };
@@ -24,6 +26,9 @@ void queue_json_members(struct queue_json *j, json_t *o);
 /* Items, each on a line of its own. */
 void queue_json_list(struct queue_json *j, const char *key);
 void queue_json_item(struct queue_json *j, json_t *item); /* takes it */
-void queue_json_list_end(struct queue_json *j);
-/* Closes it; code: 0, or the error that ends it (*e is set), and then nothing more is written. */
+void queue_json_list_end(struct queue_json *j); /* after an error, too */
+/*
+ * Closes it; code: 0, or the error that ends it (*e is set). Returns what the command does: 0; the first error, where nothing
+ * was written yet or nothing can be; EXIT_FAILED, where the document tells of it.
+ */
 int queue_json_end(struct queue_json *j, int code);

@@ -3,11 +3,11 @@
  * decides nothing.
  */
 #include "cli/queue_wait.h"
+#include "cli/queue_watch.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "queue/daemon_client.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -126,34 +126,12 @@ static int64_t min64(int64_t a, int64_t b)
 	return a < b ? a : b;
 }
 
-/* The daemon that tells when something has happened; t->fd -1: there's none. */
-static void find_daemon(struct queue *q, struct daemon_talk *t)
-{
-	if (store_is_elsewheres(q->store) ||
-		daemon_talk_open(t, q->path, store_queue(q->store)) < 0)
-		return;
-	if (daemon_talk_say(t, json_pack("{s:s}", "op", "watch")) < 0)
-		daemon_talk_done(t);
-}
-
-/* All that it has said so far is one thing: look again. */
-static void hear_daemon(struct daemon_talk *t)
-{
-	json_t *msg = NULL;
-	int r;
-
-	while ((r = daemon_talk_hear(t, 0, &msg)) > 0)
-		json_decref(msg);
-	if (r < 0)
-		daemon_talk_done(t);
-}
-
 static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 	struct daemon_talk *t, struct queue_waited *ret, struct err *e)
 {
 	int64_t begun = clock_boot_ms(), pass_at = begun;
 
-	find_daemon(q, t);
+	queue_find_daemon(q, t);
 	for (;;) {
 		struct pollfd pfd[2] = {
 			{.fd = signal_fd, .events = POLLIN}, {.fd = t->fd, .events = POLLIN}};
@@ -169,7 +147,7 @@ static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 			return 0;
 		}
 		if (t->fd < 0 && clock_boot_ms() >= pass_at) {
-			find_daemon(q, t);
+			queue_find_daemon(q, t);
 			if (t->fd < 0)
 				queue_refresh(q);
 			pass_at = clock_boot_ms() + PASS_MS;
@@ -178,7 +156,7 @@ static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 		if (poll(pfd, 2, (int)min64(left, look_ms)) <= 0)
 			continue;
 		if (pfd[1].revents)
-			hear_daemon(t);
+			queue_hear_daemon(t);
 		if (pfd[0].revents) {
 			struct signalfd_siginfo si;
 

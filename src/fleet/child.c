@@ -26,6 +26,7 @@ struct child {
 	int status;
 	int64_t reaped_ms;
 	struct buf said;
+	bool is_fork;
 	struct event *on_err, *on_pid, *look, *kill;
 	void (*ended)(void *arg, int status);
 	void *arg;
@@ -103,7 +104,7 @@ static void on_kill(evutil_socket_t fd, short what, void *arg)
 	struct child *c = arg;
 
 	if (c->pid)
-		kill(c->pid, SIGKILL);
+		kill(c->is_fork ? -c->pid : c->pid, SIGKILL);
 	set_timer(c->look, 0);
 }
 
@@ -157,6 +158,39 @@ static int spawn(const struct child_spec *spec, int fd, int err_fd, pid_t *ret_p
 	return -r;
 }
 
+/* In the fork: handlers go before anything is let through, for they would speak to the parent's loop. */
+static _Noreturn void be_fork(const struct child_spec *spec, int fd, int err_fd)
+{
+	sigset_t none;
+
+	setsid();
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
+	dup2(fd, 0);
+	dup2(fd, 1);
+	dup2(err_fd, 2);
+	fd_close_from(3, NULL, 0);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	_exit(spec->run(spec->run_arg));
+}
+
+static int start_fork(const struct child_spec *spec, int fd, int err_fd, pid_t *ret_pid)
+{
+	sigset_t all, before;
+	int r = 0;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	*ret_pid = fork();
+	if (*ret_pid < 0)
+		r = -errno;
+	else if (!*ret_pid)
+		be_fork(spec, fd, err_fd);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return r;
+}
+
 static void watch(struct child *c, struct event_base *base)
 {
 	fd_set_nonblock(c->fd, true);
@@ -185,17 +219,20 @@ int child_new(struct event_base *base, const struct child_spec *spec,
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) || pipe2(errs, O_CLOEXEC))
 		r = -errno;
 	else
-		r = spawn(spec, fds[1], errs[1], &pid);
+		r = (spec->run ? start_fork : spawn)(spec, fds[1], errs[1], &pid);
 	for (int *fd = (int[]){fds[1], errs[1], r ? fds[0] : -1, r ? errs[0] : -1}, i = 0; i < 4;
 		i++)
 		if (fd[i] >= 0)
 			close(fd[i]);
+	if (r && spec->run)
+		return err_sys(e, r, "this program can't be forked");
 	if (r == -ENOENT)
 		return err_set(e, r, "there's no program \"%s\" on PATH", spec->argv[0]);
 	if (r)
 		return err_sys(e, r, "%s can't be started", spec->argv[0]);
 	c = xcalloc(1, sizeof(*c));
 	c->pid = pid;
+	c->is_fork = spec->run != NULL;
 	c->fd = fds[0];
 	c->err_fd = errs[0];
 	c->ended = ended;

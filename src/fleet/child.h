@@ -16,6 +16,12 @@ struct child;
 
 struct child_spec {
 	const char *const *argv; /* argv[0] by PATH */
+	/*
+	 * In place of argv (NULL then): a fork of this process that has nothing of it but its memory, no descriptor and no
+	 * handler, and leaves with what this returns. For what may hang. The loop and the store are the parent's.
+	 */
+	int (*run)(const void *arg);
+	const void *run_arg;
 	const char *const
 		*env; /* "NAME=VALUE" beside our own environment, the later wins; NULL-terminated */
 };
@@ -28,7 +34,7 @@ int child_fd(const struct child *c);
 int child_take_fd(struct child *c);
 /* So far; never NULL. */
 const char *child_said(const struct child *c);
-/* Kills it after ms unless it ends by itself; `ended` is still called. */
+/* Kills it (of a fork: its whole group) after ms unless it ends by itself; `ended` is still called. */
 void child_end(struct child *c, int64_t ms);
 /* Kills and reaps. is_group: also what it started, unless that made a session of its own. */
 void child_free(struct child *c, bool is_group);

@@ -44,7 +44,8 @@ int tick(struct store *s, const struct queue_config *c, const struct tick_option
 
 /*
  * The same for a daemon, which goes on for ever on its owner's loop: the lease and the links are held, passes are begun when
- * somebody wants one, and what nodes say between them is on record at once. Nothing here waits. Callbacks come from the
+ * somebody wants one, and what nodes say between them is on record at once. Nothing here waits, for the record's lock as little as
+ * for a node: while somebody has that, a pass stands still, and what nodes say is kept. Callbacks come from the
  * loop, never from within a call, but for those that say so.
  */
 struct controller;
@@ -66,14 +67,21 @@ void controller_free(struct controller *c);
 /* It holds from the next pass on, and is used until controller_config says that another one is. */
 void controller_configure(struct controller *c, const struct queue_config *config);
 const struct queue_config *controller_config(const struct controller *c);
-/* -EBUSY with the holder (ret_holder: to free, may be NULL). */
+/* -EBUSY with the holder (ret_holder: to free, may be NULL). -ETIMEDOUT: somebody has the record's lock just now, and *e says who. */
 int controller_take_lease(struct controller *c, char **ret_holder, struct err *e);
 bool controller_has_lease(const struct controller *c);
-/* Renewed when it's time; -ESTALE as in `passed`, which is called from within. */
+/* Renewed when it's time; -ESTALE as in `passed`, which is called from within. -EBUSY: somebody has the record's lock. */
 int controller_keep(struct controller *c, struct err *e);
 /* False: one is under way, or there's no lease. is_asked_for: somebody waits for it, so every node is asked afresh. */
 bool controller_begin(struct controller *c, bool is_asked_for);
 bool controller_is_passing(const struct controller *c);
+/* How long the last pass took, without what it waited for the record's lock. */
+int64_t controller_took_ms(const struct controller *c);
+/*
+ * Somebody has the record's lock, and what is to be written waits for it in memory: the sentence that names him, the controller's,
+ * and for how long that has been so. NULL: nothing waits.
+ */
+const char *controller_waits(const struct controller *c, int64_t *ret_ms);
 /* What happened since the last call: counts and texts are the caller's. */
 void controller_take(struct controller *c, struct tick_summary *ret);
 void tick_summary_add(struct tick_summary *to, const struct tick_summary *from);

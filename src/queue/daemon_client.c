@@ -5,6 +5,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/fs.h"
+#include "base/hash.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,10 +15,36 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* The directory's file system: the file itself may not be there yet. */
+static bool is_on_network(const char *db_path)
+{
+	const char *slash = strrchr(db_path, '/');
+	CLEANUP_FREE char *dir = !slash		    ? xstrdup(".")
+				 : slash == db_path ? xstrdup("/")
+						    : xstrndup(db_path, (size_t)(slash - db_path));
+
+	return fs_is_network(dir) > 0;
+}
+
+/* By the database's place, whatever links lead to it. */
+static char *local_path(const char *db_path)
+{
+	CLEANUP_FREE char *real = realpath(db_path, NULL);
+	const char *place = real ? real : db_path;
+	uint8_t sum[32];
+	char hex[17];
+
+	sha256(place, strlen(place), sum);
+	hex_encode(sum, 8, hex);
+	return xasprintf("/var/tmp/gpustow-%u/queue-%s.sock", (unsigned)geteuid(), hex);
+}
+
 char *daemon_socket_path(const char *db_path)
 {
 	size_t n = strlen(db_path);
 
+	if (is_on_network(db_path))
+		return local_path(db_path);
 	if (n > 3 && !strcmp(db_path + n - 3, ".db"))
 		n -= 3;
 	return xasprintf("%.*s.sock", (int)n, db_path);

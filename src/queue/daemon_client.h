@@ -1,6 +1,7 @@
 /*
  * Talking to the daemon of a queue: how it's found by its socket, and lines of JSON with an answer that has its time. The
- * socket lies beside the database ("queue.sock" for queue.db), so whoever names the queue finds its daemon. docs/daemon.md
+ * socket lies beside the database ("queue.sock" for queue.db), so whoever names the queue finds its daemon; for a database on
+ * a network file system, where only its own machine may write and where there may be no sockets, in /var/tmp. docs/daemon.md
  * has the words.
  */
 #pragma once
@@ -21,7 +22,7 @@
  * -1; close it when connected or bound).
  */
 int daemon_address(const char *db_path, struct sockaddr_un *ret, int *ret_dir, struct err *e);
-/* "<...>/queue.sock", to free. */
+/* "<...>/queue.sock", or "/var/tmp/gpustow-UID/queue-<hash of the path>.sock"; to free. Makes nothing. */
 char *daemon_socket_path(const char *db_path);
 
 struct daemon_talk {

@@ -20,6 +20,7 @@
 #define WORDS_MAX 500 /* bytes of a node's own words */
 #define DIR_MAX 4096
 #define FLIGHTS_MAX 20000
+#define NOTES_WAITING_MAX 65536 /* while somebody has the record's lock */
 #define WANTS_MAX 20000 /* names in one question: a message has its limit */
 
 struct note *note_add(
@@ -215,6 +216,15 @@ static void on_not_taken(struct pass_node *n, const json_t *msg, int64_t job, in
 		xasprintf("%s didn't take it (%s)", n->name, text_in(msg, "op", "?"));
 }
 
+/* What is dropped here isn't acked: the next pass asks the node for it. */
+static bool is_full(struct pass_node *n)
+{
+	bool full = n->pass->n_notes - n->pass->n_taken >= NOTES_WAITING_MAX;
+
+	n->held->is_used_up |= full;
+	return full;
+}
+
 void exchange_message(struct pass_node *n, const char *op, const json_t *msg)
 {
 	static const struct {
@@ -229,7 +239,7 @@ void exchange_message(struct pass_node *n, const char *op, const json_t *msg)
 	if (!is_lanes && !strcmp(op, "error")) {
 		pass_say_error(n->pass, n->name, 0, "its agent refused a message: %.500s",
 			text_in(msg, "text", "?"));
-	} else if (!is_lanes && name_in(msg, &job, &attempt)) {
+	} else if (!is_lanes && name_in(msg, &job, &attempt) && !is_full(n)) {
 		for (size_t i = 0; i < sizeof(of_attempts) / sizeof(*of_attempts); i++)
 			if (!strcmp(of_attempts[i].op, op))
 				of_attempts[i].take(n, msg, job, attempt);

@@ -4,10 +4,12 @@
  * whether or not a pass follows.
  *
  * Two events of the loop do all the work: `soon` (settle what was said) and `step` (the pass goes on). Links' callbacks only
- * arm them, so a link is never freed from within its own.
+ * arm them, so a link is never freed from within its own. Both want the record's lock before they begin (turn.h); while
+ * somebody else has it they're due, and done when it comes.
  */
 #include "queue/launch.h"
 #include "queue/pass.h"
+#include "queue/turn.h"
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -20,6 +22,8 @@
 #define SOON_MS 2
 #define LANE_KEPT_MS \
 	60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
+#define LOCK_MS 20 /* the record's, where nobody waits in turn */
+#define LOCK_END_MS 1000 /* for the last word: whoever comes next can do without */
 #define FREED_MIN_MIB 64 /* less than that starts nothing that waits */
 
 struct controller {
@@ -30,7 +34,12 @@ struct controller {
 	struct controller_owner owner;
 	const struct queue_config *config, *next;
 	struct event *soon, *step;
+	struct turn turn;
+	bool is_news_due, is_step_due;
 	bool has_lease, is_passing;
+	bool is_opening; /* the pass has yet to read the record */
+	int64_t begun_ms, waited_ms,
+		took_ms; /* of the pass; waited: turn.waited_ms when it began */
 	int64_t alerts; /* the newest that a summary has told */
 	int64_t watch_ms;
 };
@@ -120,7 +129,7 @@ static void on_pushed(void *arg, struct pool_link *l, const struct sample *s)
 
 static void drop_all(struct controller *c)
 {
-	c->is_passing = false;
+	c->is_passing = c->is_opening = c->is_news_due = c->is_step_due = false;
 	event_del(c->step);
 	event_del(c->soon);
 	pass_close(&c->p);
@@ -187,15 +196,16 @@ static int take_notes(struct controller *c, struct err *e)
 	return 0;
 }
 
-static void on_soon(evutil_socket_t fd, short what, void *arg)
+static bool has_news_to_settle(const struct controller *c)
 {
-	struct controller *c = arg;
+	return c->has_lease && c->p.nodes;
+}
+
+static void settle_news(struct controller *c)
+{
 	struct err e = {0};
 	int r;
 
-	(void)fd, (void)what;
-	if (!c->has_lease || !c->p.nodes)
-		return;
 	fault_point("daemon.before-news");
 	if (!c->is_passing) {
 		pool_ask_the_stale(&c->pool);
@@ -215,7 +225,8 @@ static void on_soon(evutil_socket_t fd, short what, void *arg)
 
 static void tell_passed(struct controller *c, int r, const struct err *e)
 {
-	c->is_passing = false;
+	c->is_passing = c->is_opening = false;
+	c->took_ms = clock_boot_ms() - c->begun_ms - (c->turn.waited_ms - c->waited_ms);
 	event_del(c->step);
 	/* -EAGAIN: the record went back in time; the lease was given back for one of the next incarnation. */
 	if (r == -ESTALE || r == -EAGAIN)
@@ -229,17 +240,18 @@ static void tell_passed(struct controller *c, int r, const struct err *e)
 	c->owner.passed(c->owner.arg, r, e);
 }
 
-static void on_step(evutil_socket_t fd, short what, void *arg)
-{
-	struct controller *c = arg;
-	struct err e = {0};
-	size_t starts = c->p.n_flights;
-	int r;
+static int reopen(struct controller *c, struct err *e);
 
-	(void)fd, (void)what;
-	if (!c->is_passing)
-		return;
-	r = pass_step(&c->p, &e);
+static void step(struct controller *c)
+{
+	struct err e = {0};
+	size_t starts;
+	int r = c->is_opening ? reopen(c, &e) : 0;
+
+	c->is_opening = false;
+	starts = c->p.n_flights;
+	if (!r)
+		r = pass_step(&c->p, &e);
 	if (!r) {
 		arm(c->step, c->p.look_ms - clock_boot_ms());
 		return;
@@ -250,6 +262,44 @@ static void on_step(evutil_socket_t fd, short what, void *arg)
 	if (!r && c->p.n_flights > starts)
 		held_news(&c->p);
 	tell_passed(c, r, &e);
+}
+
+/* What is due, once the record may be written to. */
+static void work(void *arg)
+{
+	struct controller *c = arg;
+
+	c->is_news_due &= has_news_to_settle(c);
+	c->is_step_due &= c->is_passing;
+	if ((!c->is_news_due && !c->is_step_due) || !turn_take(&c->turn))
+		return;
+	if (c->is_news_due)
+		settle_news(c);
+	c->is_news_due = false;
+	/* Unless that has lost the lease. */
+	if (c->is_step_due && c->is_passing) {
+		c->is_step_due = false;
+		step(c);
+	}
+	turn_end(&c->turn);
+}
+
+static void on_soon(evutil_socket_t fd, short what, void *arg)
+{
+	struct controller *c = arg;
+
+	(void)fd, (void)what;
+	c->is_news_due = true;
+	work(c);
+}
+
+static void on_step(evutil_socket_t fd, short what, void *arg)
+{
+	struct controller *c = arg;
+
+	(void)fd, (void)what;
+	c->is_step_due = true;
+	work(c);
 }
 
 static bool is_in_the_way(const struct flight *f, int64_t now_ms, int64_t limit_ms)
@@ -339,19 +389,13 @@ static int reopen(struct controller *c, struct err *e)
 
 bool controller_begin(struct controller *c, bool is_asked_for)
 {
-	struct err e = {0};
-	int r;
-
 	if (c->is_passing || !c->has_lease || (!c->config && !c->next))
 		return false;
 	fault_point("daemon.before-pass");
-	c->is_passing = true;
+	c->is_passing = c->is_opening = true;
 	c->p.is_asked_for = is_asked_for;
-	r = reopen(c, &e);
-	if (r < 0) {
-		tell_passed(c, r, &e);
-		return true;
-	}
+	c->begun_ms = clock_boot_ms();
+	c->waited_ms = c->turn.waited_ms;
 	arm(c->step, 0);
 	return true;
 }
@@ -361,6 +405,18 @@ bool controller_is_passing(const struct controller *c)
 	return c->is_passing;
 }
 
+int64_t controller_took_ms(const struct controller *c)
+{
+	return c->took_ms;
+}
+
+const char *controller_waits(const struct controller *c, int64_t *ret_ms)
+{
+	if (ret_ms)
+		*ret_ms = c->turn.who ? clock_boot_ms() - c->turn.since_ms : 0;
+	return c->turn.who;
+}
+
 /* ---- the lease ---- */
 
 int controller_take_lease(struct controller *c, char **ret_holder, struct err *e)
@@ -368,8 +424,12 @@ int controller_take_lease(struct controller *c, char **ret_holder, struct err *e
 	const struct queue_config *config = c->next ? c->next : c->config;
 	CLEANUP_FREE char *owner = controller_owner();
 	int64_t ttl = lease_ttl(&config->settings);
-	int r = store_lease_take(c->p.store, owner, ttl, &c->p.lease, ret_holder, e);
+	int r = store_lock(c->p.store, LOCK_MS, e);
 
+	if (r < 0)
+		return r == -EBUSY ? -ETIMEDOUT : r;
+	r = store_lease_take(c->p.store, owner, ttl, &c->p.lease, ret_holder, e);
+	store_unlock(c->p.store);
 	if (r < 0)
 		return r;
 	c->has_lease = true;
@@ -390,8 +450,12 @@ bool controller_has_lease(const struct controller *c)
 
 int controller_keep(struct controller *c, struct err *e)
 {
-	int r = c->has_lease ? pass_keep(&c->p, e) : 0;
+	int r = c->has_lease ? store_lock(c->p.store, LOCK_MS, e) : 0;
 
+	if (r < 0 || !c->has_lease)
+		return r;
+	r = pass_keep(&c->p, e);
+	store_unlock(c->p.store);
 	if (r == -ESTALE) {
 		lose(c);
 		c->owner.passed(c->owner.arg, r, e);
@@ -418,6 +482,7 @@ struct controller *controller_new(struct event_base *base, struct store *s, cons
 		.stage = PASS_OVER};
 	c->soon = evtimer_new(base, on_soon, c);
 	c->step = evtimer_new(base, on_step, c);
+	turn_init(&c->turn, base, s, work, c);
 	c->alerts = pass_newest_alert(&c->p);
 	return c;
 }
@@ -429,8 +494,11 @@ void controller_free(struct controller *c)
 	if (!c)
 		return;
 	drop_all(c);
-	if (c->has_lease)
+	turn_done(&c->turn);
+	if (c->has_lease && !store_lock(c->p.store, LOCK_END_MS, &ignored)) {
 		store_lease_release(c->p.store, &c->p.lease, &ignored);
+		store_unlock(c->p.store);
+	}
 	event_free(c->soon);
 	event_free(c->step);
 	tick_summary_done(&c->sum);

@@ -286,9 +286,10 @@ static bool has_spoken(const struct pass_node *n)
 {
 	struct link_ssh_steps steps;
 
-	if (n->contact == CONTACT_UP)
+	/* This machine is there; its agent may just be starting. */
+	if (n->contact == CONTACT_UP || is_this_machine(n))
 		return true;
-	if (!n->link || is_this_machine(n))
+	if (!n->link)
 		return false;
 	link_ssh_steps(n->link, &steps);
 	return steps.connected_at_ms >= 0;

@@ -4,6 +4,7 @@
  *
  *   pass.c      its stages, one after the other: a state machine that waits for nothing by itself
  *   link_pool.c the links, which outlive the passes of a daemon
+ *   turn.c      the record's lock, had in turn (turn.h)
  *   links.c     whom to ask, who has answered, how long the others are waited for
  *   exchange.c  what a node says: into *notes*
  *   settle.c    notes into the record, in few transactions; acks after each commit

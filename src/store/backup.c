@@ -91,7 +91,7 @@ static int copy_without_log(struct store *s, sqlite3_backup *b, struct err *e)
 
 	if (rc != SQLITE_OK)
 		return rc;
-	r = lock_take(s, e);
+	r = lock_take(s, s->lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	rc = steps(b, false);

@@ -111,15 +111,29 @@ static void write_field(int fd, off_t at, const char *text)
 	(void)fd_pwrite_all(fd, field, sizeof(field), at);
 }
 
-static int say_who(const struct store *s, struct err *e)
+/* Whoever took it without a word left the last one's there: ours, perhaps. */
+static bool is_self(const char *who)
 {
-	char who[HOLDER_BYTES];
+	char own[32];
 
-	read_field(s->lock_fd, 0, who);
+	snprintf(own, sizeof(own), "process %d (", (int)getpid());
+	return !strncmp(who, own, strlen(own));
+}
+
+static int say_who(const struct store *s, int64_t wait_ms, struct err *e)
+{
+	char text[HOLDER_BYTES];
+	const char *who = text;
+
+	read_field(s->lock_fd, 0, text);
+	if (!*who || is_self(who))
+		who = "a process that didn't say who it is";
+	if (wait_ms < 1000)
+		return err_set(e, -EBUSY, "the queue's database %s is being written to by %s",
+			s->path, who);
 	return err_set(e, -EBUSY,
 		"the queue's database %s has been written to for %.1f s by %s; nothing was changed: try again, or look at that process",
-		s->path, (double)s->lock_wait_ms / 1000.0,
-		*who ? who : "a process that didn't say who it is");
+		s->path, (double)wait_ms / 1000.0, who);
 }
 
 static void sign(const struct store *s)
@@ -174,8 +188,9 @@ static void unblock_stop(const struct store *s)
 		sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-static int take(struct store *s, int64_t deadline, struct err *e)
+static int take(struct store *s, int64_t wait_ms, struct err *e)
 {
+	int64_t deadline = clock_boot_ms() + wait_ms;
 	int r = 0;
 
 	for (;;) {
@@ -186,7 +201,7 @@ static int take(struct store *s, int64_t deadline, struct err *e)
 		if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
 			r = errno == EWOULDBLOCK ? wait_for_it(s->lock_fd, deadline) : -errno;
 			if (r == -ETIMEDOUT)
-				return say_who(s, e);
+				return say_who(s, wait_ms, e);
 			if (r < 0)
 				return err_sys(e, r, "cannot lock %s.lock", s->path);
 		}
@@ -197,13 +212,15 @@ static int take(struct store *s, int64_t deadline, struct err *e)
 	}
 }
 
-int lock_take(struct store *s, struct err *e)
+int lock_take(struct store *s, int64_t wait_ms, struct err *e)
 {
 	int r;
 
+	if (s->n_holds)
+		return 0;
 	/* Before the lock is had, so that there's no moment in which it stops with it. */
 	block_stop(s);
-	r = take(s, clock_boot_ms() + s->lock_wait_ms, e);
+	r = take(s, wait_ms, e);
 	if (r < 0) {
 		unblock_stop(s);
 		return r;
@@ -216,7 +233,7 @@ int lock_take(struct store *s, struct err *e)
 
 void lock_drop(struct store *s)
 {
-	if (!s->is_locked)
+	if (!s->is_locked || s->n_holds)
 		return;
 	s->is_locked = false;
 	flock(s->lock_fd, LOCK_UN);

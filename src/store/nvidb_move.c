@@ -40,7 +40,7 @@ int file_close_whole(struct store *s, struct err *e)
 {
 	int busy = 0, rc = SQLITE_OK, r;
 
-	r = lock_take(s, e);
+	r = lock_take(s, s->lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	if (!s->is_on_network)
@@ -183,7 +183,7 @@ int store_take_over_nvidb(const char *path, const char *target, const struct sto
 	if (!file_is_same(path, target))
 		return take_other(path, target, &write, ret, ret_moved_to, e);
 	lock.lock_wait_ms = o->lock_wait_ms ? o->lock_wait_ms : STORE_LOCK_WAIT_MS;
-	r = lock_take(&lock, e);
+	r = lock_take(&lock, lock.lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	r = take_place(target, &write, ret, ret_moved_to, e);

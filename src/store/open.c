@@ -259,7 +259,7 @@ static int prepare(struct store *s, struct err *e)
 	int r = s->mode == STORE_WRITE ? make_directory(s, e) : 0;
 
 	if (r == 0)
-		r = lock_take(s, e);
+		r = lock_take(s, s->lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	r = prepare_locked(s, e);

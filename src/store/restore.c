@@ -262,7 +262,7 @@ int store_restore(const char *from, const char *path, const struct store_options
 	if (r == 0)
 		r = check_lease(path, o, e);
 	if (r == 0)
-		r = lock_take(&lock, e);
+		r = lock_take(&lock, lock.lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	r = restore_locked(from, path, new, o, ret_kept, e);

@@ -40,6 +40,13 @@ bool store_is_on_network(const struct store *s)
 	return s->is_on_network;
 }
 
+int store_data_version(struct store *s, int64_t *ret, struct err *e)
+{
+	int r = db_int(s, ret, e, "PRAGMA data_version", "");
+
+	return r < 0 ? r : 0;
+}
+
 int store_check(struct store *s, struct err *e)
 {
 	sqlite3_stmt *st = NULL;
@@ -120,7 +127,7 @@ int store_begin(struct store *s, const struct store_lease *l, struct err *e)
 	int r = may_write(s, e);
 
 	if (r == 0)
-		r = lock_take(s, e);
+		r = lock_take(s, s->lock_wait_ms, e);
 	if (r < 0)
 		return r;
 	r = db_run(s, e, "BEGIN IMMEDIATE", "");
@@ -134,6 +141,44 @@ int store_begin(struct store *s, const struct store_lease *l, struct err *e)
 	s->is_controller = l != NULL;
 	s->now_ms = s->wall_ms();
 	return 0;
+}
+
+/* Who doesn't keep the lock file's order (a shell at the database) is in the way all the same, for seconds. */
+static int try_to_write(struct store *s, struct err *e)
+{
+	int r;
+
+	sqlite3_busy_timeout(s->db, 0);
+	r = db_run(s, e, "BEGIN IMMEDIATE", "");
+	if (r >= 0)
+		db_run(s, NULL, "ROLLBACK", "");
+	sqlite3_busy_timeout(s->db, STORE_READ_WAIT_MS);
+	return r == -EBUSY ? r : 0;
+}
+
+int store_lock(struct store *s, int64_t wait_ms, struct err *e)
+{
+	int r = 0;
+
+	if (s->in_txn)
+		r = err_set(e, -EINVAL, "a transaction is open already");
+	else if (s->mode != STORE_WRITE || s->is_elsewheres)
+		r = err_set(e, -EROFS, "the queue's database %s is only read here", s->path);
+	if (!r)
+		r = lock_take(s, wait_ms, e);
+	if (r < 0)
+		return r;
+	s->n_holds++;
+	r = s->n_holds == 1 ? try_to_write(s, e) : 0;
+	if (r < 0)
+		store_unlock(s);
+	return r;
+}
+
+void store_unlock(struct store *s)
+{
+	if (s->n_holds && !--s->n_holds)
+		lock_drop(s);
 }
 
 static void checkpoint(struct store *s)

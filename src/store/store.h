@@ -59,6 +59,8 @@ const char *store_queue(const struct store *s); /* the queue's uuid, 32 hex digi
 int store_incarnation(struct store *s, int64_t *ret, struct err *e);
 bool store_is_elsewheres(const struct store *s); /* it belongs to another machine: reads only */
 bool store_is_on_network(const struct store *s);
+/* A number that is another one once another connection has written: cheap enough to be asked several times a second. */
+int store_data_version(struct store *s, int64_t *ret, struct err *e);
 /* SQLite's own check of the whole file: 0, or -EBADMSG with the first complaint. Slow. */
 int store_check(struct store *s, struct err *e);
 
@@ -118,6 +120,13 @@ int store_begin(struct store *s, const struct store_lease *l, struct err *e);
 /* 0: durable. Else the transaction is gone, as after store_abort (but see -EIO above). */
 int store_commit(struct store *s, struct err *e);
 void store_abort(struct store *s);
+/*
+ * The writers' lock for longer than a transaction, for a loop that mustn't wait for it: what is begun while it's held doesn't.
+ * 0: it's held, until store_unlock (as often as this); -EBUSY: somebody else has it, after wait_ms, and *e says who. Between
+ * transactions only, and not for long: everybody else waits.
+ */
+int store_lock(struct store *s, int64_t wait_ms, struct err *e);
+void store_unlock(struct store *s);
 
 /*
  * Changes: inside a transaction. All may return -ENOENT (no such job), -EPERM (the table says no, with the reason).

@@ -31,6 +31,7 @@ struct store {
 	/* lock.c */
 	int lock_fd;
 	bool is_locked, tstp_was_blocked;
+	int n_holds; /* store_lock's: it outlives transactions */
 	int64_t seen_incarnation, seen_epoch; /* of this queue, by the lock file; 0: none */
 	struct store_lease
 		taken; /* to be remembered there once this transaction is durable; epoch 0: none */
@@ -70,7 +71,7 @@ void db_read_end(struct store *s, bool mine);
 #define DB_I64(v) ((int64_t)(v))
 
 /* lock.c */
-int lock_take(struct store *s, struct err *e);
+int lock_take(struct store *s, int64_t wait_ms, struct err *e);
 void lock_drop(struct store *s);
 /* Remembers in the lock file which epoch this queue has come to. Under the lock. */
 void lock_witness(struct store *s, int64_t incarnation, int64_t epoch);

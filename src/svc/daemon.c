@@ -27,6 +27,7 @@
 #define LEASE_TRY_MS 1000
 #define LEASE_START_MS 5000 /* a command's pass may have it just now */
 #define LEASE_LOOK_MS 10000
+#define RECORD_TELL_MS 10000 /* its lock is somebody's for so long: that's told of */
 #define WATCH_PENDING_MS 2000
 #define WATCH_PEERS_MS 5000
 #define ALIVE_MIN_MS 120000
@@ -226,7 +227,7 @@ static void on_passed(void *arg, int r, const struct err *e)
 		d->last_wall_ms = clock_wall_ms();
 	}
 	d->ended_ms = clock_boot_ms();
-	d->took_ms = was_pass ? d->ended_ms - d->begun_ms : 0;
+	d->took_ms = was_pass ? controller_took_ms(d->controller) : 0;
 	d->begun_ms = 0;
 	gather(d);
 	if (!r)
@@ -279,19 +280,33 @@ static void look_for_nudge(struct daemon *d)
 	d->nudged_ms = at;
 }
 
+static void look_at_record(struct daemon *d)
+{
+	int64_t ms;
+	const char *who = controller_waits(d->controller, &ms);
+
+	if (!who)
+		daemon_complain(d, &d->record_error, "", NULL);
+	else if (ms >= RECORD_TELL_MS)
+		daemon_complain(d, &d->record_error, "what happens can't be written down", who);
+}
+
 static void on_lease(evutil_socket_t fd, short what, void *arg)
 {
 	struct daemon *d = arg;
 	struct err e = {0};
+	int r;
 
 	(void)fd, (void)what;
 	if (!controller_has_lease(d->controller)) {
 		try_lease(d);
 		return;
 	}
-	arm(d->lease, LEASE_LOOK_MS);
+	look_at_record(d);
+	r = controller_keep(d->controller, &e);
+	arm(d->lease, r == -EBUSY ? LEASE_TRY_MS : LEASE_LOOK_MS);
 	/* What it says is on_passed's already when it was lost. */
-	if (controller_keep(d->controller, &e) < 0 && controller_has_lease(d->controller))
+	if (r < 0 && r != -EBUSY && controller_has_lease(d->controller))
 		daemon_complain(d, &d->last_error, "the lease can't be renewed", e.text);
 	look_for_nudge(d);
 }
@@ -318,7 +333,10 @@ static void on_hup(evutil_socket_t fd, short what, void *arg)
 	sd_notify_say("READY=1");
 }
 
-/* Only while passes come to an end: a loop that turns isn't all there is to be alive. */
+/*
+ * Only while passes come to an end, for a loop that turns isn't all there is to be alive; or while they wait for somebody who
+ * has the record's lock: a new daemon could do no more.
+ */
 static void on_watchdog(evutil_socket_t fd, short what, void *arg)
 {
 	struct daemon *d = arg;
@@ -328,7 +346,8 @@ static void on_watchdog(evutil_socket_t fd, short what, void *arg)
 	(void)fd, (void)what;
 	arm(d->watchdog, sd_notify_watchdog_ms());
 	limit = limit > ALIVE_MIN_MS ? limit : ALIVE_MIN_MS;
-	if (!controller_has_lease(d->controller) || clock_boot_ms() - since < limit)
+	if (!controller_has_lease(d->controller) || controller_waits(d->controller, NULL) ||
+		clock_boot_ms() - since < limit)
 		sd_notify_say("WATCHDOG=1");
 }
 
@@ -350,15 +369,20 @@ static void make_events(struct daemon *d)
 	event_add(d->on_hup, NULL);
 }
 
-/* A command's pass is over soon; who holds it for longer is another daemon, or something like one. */
+/*
+ * A command's pass is over soon; who holds it for longer is another daemon, or something like one. The record's lock is waited
+ * for as long as by anybody else.
+ */
 static int take_first_lease(struct daemon *d, struct err *e)
 {
-	int64_t until = clock_boot_ms() + LEASE_START_MS;
+	int64_t begun_ms = clock_boot_ms();
 	int r;
 
 	do {
 		r = controller_take_lease(d->controller, NULL, e);
-		if (r != -EBUSY || clock_boot_ms() >= until)
+		if ((r != -EBUSY && r != -ETIMEDOUT) ||
+			clock_boot_ms() - begun_ms >=
+				(r == -EBUSY ? LEASE_START_MS : STORE_LOCK_WAIT_MS))
 			break;
 		event_base_loop(d->base, EVLOOP_NONBLOCK);
 		poll(NULL, 0, 50);
@@ -402,6 +426,7 @@ static void end(struct daemon *d)
 	asked_done(d);
 	tick_summary_done(&d->sum);
 	free(d->last_error);
+	free(d->record_error);
 	free(d->holder);
 	for (size_t i = 0; i < ARRAY_LEN(events); i++)
 		if (events[i])

@@ -159,7 +159,8 @@ static json_t *text_or_null(const char *s)
 static json_t *state_json(struct daemon *d)
 {
 	CLEANUP(buf_done) struct buf problems = {0};
-	int64_t now_ms = clock_boot_ms();
+	int64_t now_ms = clock_boot_ms(), waits_ms;
+	const char *waits;
 	json_t *o = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o}", "op", "state", "pid", (int)getpid(),
 		"version", GPUSTOW_VERSION, "since", record_time(d->since_wall_ms), "interval_ms",
 		(json_int_t)d->o->interval_ms, "leads",
@@ -175,6 +176,9 @@ static json_t *state_json(struct daemon *d)
 		o, "last_pass_took_ms", d->ended_ms ? json_integer(d->took_ms) : json_null());
 	json_object_set_new(o, "last_error", text_or_null(d->last_error));
 	json_object_set_new(o, "lock_owner", text_or_null(d->holder));
+	waits = controller_waits(d->controller, &waits_ms);
+	json_object_set_new(o, "record_busy", text_or_null(waits));
+	json_object_set_new(o, "record_busy_ms", waits ? json_integer(waits_ms) : json_null());
 	json_object_set_new(o, "config_error", text_or_null(d->config.error));
 	json_object_set_new(o, "notify_problems", text_or_null(buf_str(&problems)));
 	json_object_set_new(o, "backup_error", text_or_null(d->backup.last_error));

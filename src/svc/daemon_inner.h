@@ -68,6 +68,7 @@ struct daemon {
 	int64_t since_wall_ms, since_ms, last_wall_ms;
 	int64_t n_passes;
 	char *last_error;
+	char *record_error; /* that somebody has the record's lock, as it was told */
 	char *holder; /* who has the lease in our place */
 	struct tick_summary sum; /* not told yet */
 	int64_t n_notified, last_event, nudged_ms;

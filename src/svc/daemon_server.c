@@ -215,13 +215,32 @@ size_t daemon_server_watchers(const struct daemon_server *s)
 
 /* ---- the socket ---- */
 
+/* The one in /var/tmp has to be made, and to be ours alone. */
+static int make_place(const struct daemon_server *s, struct err *e)
+{
+	CLEANUP_FREE char *dir = xstrdup(s->path);
+	char *slash = strrchr(dir, '/');
+	int r;
+
+	if (!slash)
+		return 0;
+	*slash = '\0';
+	/* As a rule it's the database's own directory, whoever else may use that. */
+	if (!strncmp(s->db_path, s->path, strlen(dir) + 1))
+		return 0;
+	r = fd_mkdirs(dir, e);
+	return r < 0 ? r : fd_check_private_dir(dir, e);
+}
+
 static int bind_to(struct daemon_server *s, struct err *e)
 {
 	struct sockaddr_un a;
 	struct stat st = {0};
-	int dir = -1, fd, r = daemon_address(s->db_path, &a, &dir, e);
+	int dir = -1, fd, r = make_place(s, e);
 	mode_t mask;
 
+	if (r == 0)
+		r = daemon_address(s->db_path, &a, &dir, e);
 	if (r < 0)
 		return r;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORE_MS 20
+#define STORE_BUSY_MS 500
 #define STORE_AGAIN_MS 5000
 #define TOGETHER_FROM 6 /* so many at once come in one message, but to the command */
 #define PROBLEM_MS 3600000
@@ -340,6 +342,18 @@ static int mark(struct turn *t, const int64_t *ids, size_t n, struct err *e)
 	return store_commit(s, e);
 }
 
+/* -EBUSY: not just now. The loop that this is on doesn't wait for whoever writes. */
+static int mark_at_once(struct turn *t, const int64_t *ids, size_t n, struct err *e)
+{
+	int r = store_lock(t->n->store, STORE_MS, e);
+
+	if (r < 0)
+		return r;
+	r = mark(t, ids, n, e);
+	store_unlock(t->n->store);
+	return r;
+}
+
 /* Those that nobody waits for any more. */
 static void finish(struct turn *t)
 {
@@ -347,6 +361,7 @@ static void finish(struct turn *t)
 	CLEANUP_FREE int64_t *ids = xcalloc(t->alerts.n + 1, sizeof(*ids));
 	struct err e = {0};
 	size_t n = 0;
+	int r;
 
 	for (size_t i = 0; i < t->alerts.n; i++) {
 		const struct store_alert *a = &t->alerts.v[i];
@@ -357,7 +372,12 @@ static void finish(struct turn *t)
 	}
 	if (!n)
 		return;
-	if (mark(t, ids, n, &e) < 0) {
+	r = mark_at_once(t, ids, n, &e);
+	if (r == -EBUSY) {
+		soon(t, t->now_ms + STORE_BUSY_MS);
+		return;
+	}
+	if (r < 0) {
 		set_problem(t->n, &e);
 		soon(t, t->now_ms + STORE_AGAIN_MS);
 		return;

@@ -1,9 +1,10 @@
 """The queue's daemon: what makes it move, what can't hold it up, and what its end leaves."""
+import fcntl
 import json
 import os
 import signal
 import socket
-import threading
+import sqlite3
 import time
 
 import pytest
@@ -135,6 +136,35 @@ def test_watcher_is_told_what_happens(world, queue):
     d.end()
 
 
+def test_followed_events_have_no_gap_when_the_daemon_goes_and_comes(world, queue):
+    d = Daemon(queue, "--interval", "600")
+    f = world.spawn(program(), "queue", "events", "-f", "--json", "--since", "0")
+    jobs = []
+
+    def work(n):
+        new = [queue.submit("true") for _ in range(n)]
+        jobs.extend(new)
+        return new
+
+    def followed():
+        return [json.loads(line)["id"] for line in f.lines()]
+    until(lambda: followed(), why=f.tell)
+    for signo, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 0)):
+        done = work(2)
+        queue.tick()
+        until(lambda: all(queue.job(j)["state"] == "completed" for j in done))
+        work(1)
+        d.end(signo, code)
+        work(1)
+        d = Daemon(queue, "--interval", "600")
+        until(lambda: all(queue.job(j)["state"] == "completed" for j in jobs), why=lambda: json.dumps([d.state(), queue.jobs()]))
+    ids = [r["id"] for r in queue.rows("SELECT id FROM events ORDER BY id")]
+    until(lambda: len(followed()) >= len(ids), why=f.tell)
+    assert followed() == ids
+    f.kill(signal.SIGINT).wait(130)
+    d.end()
+
+
 def test_memory_that_becomes_free_starts_what_waits(world):
     queue = Queue(world, sim="1")
     stranger = world.foreign({0: 20000})
@@ -190,6 +220,36 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
     finally:
         os.kill(far, signal.SIGCONT)
     until(lambda: queue.job(hung)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+    d.end()
+
+
+def test_start_of_this_machines_agent_that_hangs_holds_up_nothing(world, queue):
+    """What is seen while one and the same start hangs: a loop that waits for it does nothing until that has been ended."""
+    second_machine(world)
+    wedged = world.dir / "bin" / "wedged"
+    wedged.write_text("#!/bin/sh\necho $$ > $W/start.$$; mv $W/start.$$ $W/start; exec sleep 600\n")
+    wedged.chmod(0o755)
+    d = Daemon(queue, "--interval", "600", env={"GPUSTOW_AGENT": str(wedged)})
+    until(lambda: "far" in [n for n, r in queue.nodes().items() if r["state"] == "up"], why=lambda: json.dumps(d.state()))
+
+    def in_one_start():
+        pid = int(world.text("start") or 0)
+        if not pid or not is_alive(pid):
+            return False
+        answered = d.state()["pid"] == d.s.pid and is_alive(pid)
+        job = queue.submit("true", node="far")
+        hear = d.talk("tick")
+        hear()
+        hear.close()
+        until(lambda: queue.job(job)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+        return answered and is_alive(pid)
+    until(in_one_start, deadline=60)
+    links = {x["name"]: x for x in d.state()["links"]}
+    assert links["local"]["state"] in ("connecting", "down") and links["far"]["state"] == "up"
+    # It's told of, and goes on by itself once nothing hangs any more.
+    until(lambda: "did not come up within" in ({x["name"]: x for x in d.state()["links"]}["local"]["why"] or ""), why=lambda: json.dumps(d.state()))
+    wedged.write_text("#!/bin/sh\nexec $(ls $HOME/.cache/gpustow/agent-* | head -1) \"$@\"\n")
+    until(lambda: {x["name"]: x["state"] for x in d.state()["links"]}["local"] == "up", why=lambda: json.dumps(d.state()))
     d.end()
 
 
@@ -271,6 +331,93 @@ def test_node_that_leaves_the_configuration_and_comes_back(world, queue):
     d.end()
 
 
+class Held:
+    """The record's lock in another process's hands: by the lock file, or by SQLite's own, as a shell at the database has it."""
+    def __init__(self, queue, how):
+        if how == "lock file":
+            self.it = open(f"{queue.path}.lock", "r+")
+            fcntl.flock(self.it, fcntl.LOCK_EX)
+        else:
+            self.it = sqlite3.connect(queue.path, timeout=30, isolation_level=None)
+            self.it.execute("BEGIN IMMEDIATE")
+
+    def end(self):
+        self.it.close()
+
+
+@pytest.mark.parametrize("how", ["lock file", "sqlite"])
+def test_record_that_another_process_has_locked_stops_nothing_but_the_writing(world, queue, how):
+    path = world.dir / "notify"
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind(str(path))
+    s.setblocking(False)
+    d = Daemon(queue, "--interval", "600", env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"})
+    first = queue.submit(note("first", wait_for("go")), gpus=1, vram_mib=20000)
+    second = queue.submit(note("second"), gpus=1, vram_mib=20000, after=[first])
+    queue.tick()
+    until(lambda: queue.job(first)["state"] == "running", why=lambda: json.dumps([d.state(), queue.jobs()]))
+
+    def look(seconds):
+        """How long each answer took, how often it said that it's alive, and what it said last."""
+        took, alive, end = [], 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            begun = time.monotonic()
+            state = d.state()
+            took.append(time.monotonic() - begun)
+            try:
+                while True:
+                    alive += b"WATCHDOG=1" in s.recv(4096)
+            except BlockingIOError:
+                pass
+            time.sleep(0.05)
+        return max(took), alive / seconds, state
+    alone, rate, state = look(2)
+    assert state["record_busy"] is None and state["record_busy_ms"] is None
+    held = Held(queue, how)
+    try:
+        # Who waits for a pass waits, and nobody else does; and an end and its consequence have to be written down.
+        hear = d.talk("tick")
+        (world.dir / "go").touch()
+        beside, rate_beside, state = look(5)
+        assert "is being written to by" in state["record_busy"] if how == "lock file" else "another program holds" in state["record_busy"]
+        assert 0 < state["record_busy_ms"] < 60000
+        assert "what happens can't be written down yet" in world.ask("queue", "status", "--no-tick").out
+        assert queue.job(first)["state"] == "running"
+        passes = state["passes"]
+    finally:
+        held.end()
+    assert beside < 3 * alone + 0.5, (alone, beside)
+    assert rate_beside > rate / 2, (rate, rate_beside)
+    assert hear()["tick"]["ran"]
+    hear.close()
+    until(lambda: queue.job(second)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
+    assert world.judge() == ["first", "second"]
+    assert [queue.job(j)["attempt"] for j in (first, second)] == [1, 1]
+    state = d.state()
+    assert state["record_busy"] is None and state["last_error"] is None and state["passes"] > passes
+    # What it waited for isn't counted as its own work: the next pass comes at once.
+    assert state["last_pass_took_ms"] < 4000
+    assert "a pass was broken off" not in d.s.err
+    d.end()
+    s.close()
+
+
+def test_end_while_another_process_has_the_record_locked(world, queue):
+    d = Daemon(queue, "--interval", "600")
+    job = queue.submit(note("ran", wait_for("go")))
+    queue.tick()
+    until(lambda: queue.job(job)["state"] == "running")
+    held = Held(queue, "lock file")
+    try:
+        (world.dir / "go").touch()
+        until(lambda: d.state()["record_busy"], why=lambda: json.dumps(d.state()))
+        d.end()
+    finally:
+        held.end()
+    queue.ends(job)
+    assert queue.job(job)["state"] == "completed" and world.judge() == ["ran"]
+
+
 # --- its own end, and others' ---
 
 def test_kill_9_while_jobs_run_loses_nothing_and_starts_nothing_twice(world, queue):
@@ -330,7 +477,6 @@ def test_lease_that_was_lost_is_told_of_and_taken_back(world, queue):
     until(lambda: queue.job(job)["state"] == "running")
     # Frozen past its lease, as a laptop that slept: somebody else has had it meanwhile.
     os.kill(d.s.pid, signal.SIGSTOP)
-    import sqlite3
     db = sqlite3.connect(queue.path, timeout=30)
     with db:
         db.execute("UPDATE lease SET expires_boot_ms = 1")

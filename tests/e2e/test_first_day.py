@@ -28,6 +28,21 @@ def test_options_of_the_command_belong_behind_the_dashes(world, queue):
     assert "behind --" not in world.ask("job", "cancel", "3", "--lr", code=2).err
 
 
+def test_an_option_that_may_be_the_commands_is_not_guessed_at(world, queue):
+    """`sleep -n 5` isn't a job called 5."""
+    for words in (("sleep", "-n", "5"), ("--gpus", "0", "./train.sh", "--vram", "2G"), ("-n", "x", "python", "t.py", "--note=y")):
+        r = world.ask("job", "submit", "--no-tick", *words, code=2)
+        assert "whose option is it?" in r.err and "behind --" in r.err and "'job submit'" in r.err, r.err
+    assert world.ask_json("job", "ls", "--json", "--no-tick")["jobs"] == []
+    # There's no doubt about these.
+    for words, command, name in ((("--", "sleep", "-n", "5"), "sleep -n 5", ""), (("sleep 5 -n", "-n", "x"), "sleep 5 -n", "x"),
+                                 (("-n", "x", "sleep", "-"), "sleep -", "x"), (("-n", "x", "--", "sleep", "--", "-n"), "sleep -- -n", "x")):
+        job = world.ask_json("job", "submit", "--no-tick", "--json", *words)["job"]
+        assert (job["command"], job["name"] or "") == (command, name)
+    assert world.ask_json("job", "advise", "1", "--json")
+    assert "usage" in world.ask("job", "submit", "sleep", "--help").out
+
+
 def test_a_sweep_says_once_what_it_waits_for(world, queue):
     r = world.ask("job", "submit", "--vram", "20G", "--sweep", "a=1-6", f"--env=W={world.dir}", "--",
                   "while [ ! -e $W/go ]; do sleep 0.1; done # {a}")

@@ -378,6 +378,77 @@ def test_far_side_without_gpustow(laptop, lab, host):
     assert "/tmp/tmp." not in lab.bash(host, "ls -d /tmp/tmp.* 2>&1 | grep -v 'No such' || true")
 
 
+def test_keeper_over_there_is_ensured_told_of_and_stopped(laptop, lab):
+    """The whole life of a real keeper and its daemon, each step given on the laptop and looked at on the host itself."""
+    def runs(pid):
+        return pid and lab.bash("key", f"kill -0 {pid} 2>&1 && echo yes; true").strip() == "yes"
+
+    def keeper(*words, code=0):
+        return laptop.ask_json("queue", "keeper", *words, "--json", code=code)
+
+    def daemon():
+        """As the queue over there has it: the one that answers."""
+        return (laptop.ask_json("queue", "status", "--json", "--no-tick")["daemon"] or {}).get("pid")
+    home = {"gpustow_home": "~/kept"}
+    laptop.remote("key", keeper="none", **home)
+    try:
+        assert keeper("status", code=1)["installed"] is False
+        made = keeper("install", "--interval", "2")
+        assert made["ok"] and made["script"] == "/root/kept/queue-keeper.sh" and made["nvidb"] == FAR
+        assert "queue-keeper.sh" in lab.bash("key", "ls /root/kept") and "queue-keeper" not in lab.bash("ctl", "ls /root/.gpustow")
+        # Nobody ensures anything yet.
+        laptop.ask("job", "ls", "--no-tick")
+        state = keeper("status", code=1)
+        assert state["installed"] and not state["running"] and state["pid"] is None and daemon() is None
+        # Each command does now; the first one starts it.
+        laptop.remote("key", keeper="ensure", **home)
+        _, err = laptop.ask("job", "ls", "--no-tick")
+        assert "warning" not in err
+        pid = keeper("status")["pid"]
+        assert runs(pid) and "queue-keeper.sh" in lab.bash("key", f"tr '\\0' ' ' </proc/{pid}/cmdline")
+        until(daemon)
+        first = daemon()
+        assert runs(first) and "queue daemon --interval 2" in lab.bash("key", f"tr '\\0' ' ' </proc/{first}/cmdline")
+        # The daemon over there does the work: no pass of a command.
+        job = laptop.ask_json("job", "submit", "--json", "--no-tick", "--gpus", "0", "--", "true")["job"]["id"]
+        until(lambda: laptop.ask_json("job", "show", job, "--json", "--no-tick")["state"] == "completed")
+        assert keeper("status")["pid"] == pid and daemon() == first
+        # Told as it is, whatever happened to it, and started again by the next command.
+        lab.bash("key", f"kill -KILL {pid} {first}")
+        until(lambda: not runs(pid) and not runs(first))
+        state = keeper("status", code=1)
+        assert state["installed"] and not state["running"] and state["pid"] is None
+        _, err = laptop.ask("job", "ls", "--no-tick")
+        assert "warning" not in err
+        again = keeper("status")["pid"]
+        assert again != pid and runs(again)
+        until(lambda: daemon() not in (None, first))
+        # A link that's down says nothing about the keeper.
+        forget_masters(lab)
+        lab.wire("key", cut=1)
+        lost = laptop.ask_json("queue", "keeper", "status", "--json", code=1)
+        assert lost["ok"] is False and lost["error"] and "running" not in lost
+        lab.wire("key")
+        forget_masters(lab)
+        assert keeper("status")["pid"] == again
+        # Stopped, nothing of it is left, and that isn't undone by asking for it.
+        second = daemon()
+        did = keeper("stop")
+        assert did["ok"] and did["output"] == "stopped" and not did["state"]["running"]
+        assert not runs(again) and not runs(second)
+        assert keeper("status", code=1)["running"] is False and keeper("stop")["output"] == "not running"
+        assert not runs(again)
+        # It can't be started: that's warned of, and the command is run all the same.
+        lab.bash("key", "sed -i 's|/usr/local/bin/gpustow|/nonexistent/gpustow|g' /root/kept/queue-keeper.sh")
+        out, err = laptop.ask("job", "ls", "--no-tick", "--json")
+        assert "warning" in err and [j["id"] for j in json.loads(out)["jobs"]] == [job], err
+        laptop.remote("key", keeper="none", **home)
+        assert keeper("status", code=1)["running"] is False
+    finally:
+        lab.wire("key")
+        lab.bash("key", "sh /root/kept/queue-keeper.sh stop; rm -rf /root/kept", check=False)
+
+
 def test_keeper_of_a_python_nvidb(laptop, lab):
     lab.write("ctl", "/root/.gpustow/queue.yml", "remote:\n  host: key\n  nvidb: /usr/local/bin/oldnvidb\n")
     _, err = laptop.ask("job", "ls")

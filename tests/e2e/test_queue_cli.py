@@ -169,6 +169,122 @@ def test_events_that_were_removed_are_a_gap(queue):
     assert queue.json("queue", "events", "--since", "2")["has_gap"] is False
 
 
+def damage(queue, marker):
+    """The page with that text isn't one of a database any more."""
+    with sqlite3.connect(queue.db) as d:
+        d.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    d.close()
+    whole = bytearray(queue.db.read_bytes())
+    size = int.from_bytes(whole[16:18], "big")
+    at = whole.index(marker.encode()) // size * size
+    whole[at:at + size] = b"\xff" * size
+    queue.db.write_bytes(whole)
+
+
+def test_list_that_an_error_cuts_says_so_in_valid_json(queue):
+    """The first pieces are written already when a page can't be read: it's closed there, and tells."""
+    first = queue.submit("true", "--gpus", "0")
+    with sqlite3.connect(queue.db) as d:
+        d.executemany("INSERT INTO events (ts_ms, kind, job, message) VALUES (0, 'job_submitted', ?, ?)",
+                      [(first, f"marker-{i} {'x' * 100}") for i in range(9000)])
+    d.close()
+    damage(queue, "marker-8000 ")
+    r = queue.ask("queue", "events", "--json", code=1)
+    doc = json.loads(r.out)
+    assert doc["ok"] is False and "damaged" in doc["error"] and r.err == ""
+    # What's there is right as far as it goes, and goes on from there.
+    ids = [e["id"] for e in doc["events"]]
+    assert ids == list(range(1, len(ids) + 1)) and 1000 <= len(ids) < 8000 and doc["last_id"] == ids[-1]
+    # Nothing was written yet: the one sentence alone.
+    r = queue.ask("queue", "events", "--json", "--since", "7900", code=1)
+    doc = json.loads(r.out)
+    assert set(doc) == {"ok", "error"} and doc["ok"] is False
+    assert "damaged" in queue.ask("queue", "events", "--since", "7900", "-n", "500", code=1).err
+
+
+def test_job_list_that_an_error_cuts_says_so_too(queue):
+    lines = queue.world.write("".join(f"echo marker-{i} {'x' * 300}\n" for i in range(2500)), queue.world.dir / "many.txt")
+    queue.ask("job", "submit", "--no-tick", "--gpus", "0", "--file", lines)
+    damage(queue, "marker-2300 ")
+    r = queue.ask("job", "ls", "--json", "--no-tick", code=1)
+    doc = json.loads(r.out)
+    assert doc["ok"] is False and "damaged" in doc["error"] and 0 < len(doc["jobs"]) < 2300
+    doc = json.loads(queue.ask("queue", "status", "--json", "--no-tick", code=1).out)
+    assert doc["ok"] is False and "damaged" in doc["error"]
+
+
+def test_document_that_cannot_be_written_is_told_of_elsewhere(queue):
+    queue.submit("true", "--gpus", "0")
+    with open("/dev/full", "w") as full:
+        s = queue.world.spawn(program(), "queue", "events", "--json", env=queue.env, stdout=full)
+        s.wait(1)
+    assert "cannot write to standard output" in s.err
+
+
+def lines_of(started):
+    return [json.loads(line) for line in started.lines()]
+
+
+def test_events_are_followed_from_what_comes_or_from_a_number(queue):
+    first = queue.submit("true", "--gpus", "0")
+    new = queue.world.spawn(program(), "queue", "events", "-f", "--json", env=queue.env)
+    behind = queue.world.spawn(program(), "queue", "events", "--follow", "--json", "--since", "0", env=queue.env)
+    text = queue.world.spawn(program(), "queue", "events", "-f", "-n", "1", env=queue.env)
+    until(lambda: behind.lines() and text.lines())
+    second = queue.submit("true", "--gpus", "0")
+    third = queue.submit("true", "--gpus", "0")
+    until(lambda: len(behind.lines()) == 3 and len(text.lines()) == 3 and len(new.lines()) >= 1, why=lambda: behind.tell() + text.tell())
+    assert [e["job_id"] for e in lines_of(behind)] == [first, second, third]
+    assert [list(e) for e in lines_of(behind)] == [["id", "ts", "kind", "job_id", "node", "message", "data"]] * 3
+    # This one may have begun between any two of them, and from there on it has all.
+    until(lambda: [e["job_id"] for e in lines_of(new)] == [first, second, third][3 - len(new.lines()):] and lines_of(new)[-1]["job_id"] == third,
+          why=new.tell)
+    assert [line.split()[2:4] for line in text.lines()] == [["job_submitted", str(j)] for j in (first, second, third)], text.out
+    assert first not in [e["job_id"] for e in lines_of(new)]
+    for s, signo, code in ((new, signal.SIGINT, 130), (behind, signal.SIGINT, 130), (text, signal.SIGTERM, 143)):
+        s.kill(signo).wait(code)
+        assert s.err == "", s.tell()
+    assert "give one of them" in queue.ask("queue", "events", "-f", "-n", "1", "--since", "0", code=1).err
+
+
+def test_events_of_one_job_are_followed(queue):
+    a, b = (queue.submit("true", "--gpus", "0") for _ in range(2))
+    f = queue.world.spawn(program(), "queue", "events", "-f", "--json", "--job", str(a), "-n", "5", env=queue.env)
+    until(lambda: f.lines())
+    for job in (b, a):
+        queue.ask("job", "cancel", str(job), "--no-tick")
+    until(lambda: len(f.lines()) == 2, why=f.tell)
+    assert [(e["job_id"], e["kind"]) for e in lines_of(f)] == [(a, "job_submitted"), (a, "job_cancelled")]
+    f.kill(signal.SIGINT).wait(130)
+
+
+def test_followed_events_tell_of_a_gap(queue):
+    for i in range(3):
+        queue.submit("true", "--gpus", "0")
+    with sqlite3.connect(queue.db) as d:
+        d.execute("DELETE FROM events WHERE id <= 2")
+    f = queue.world.spawn(program(), "queue", "events", "-f", "--json", "--since", "1", env=queue.env)
+    text = queue.world.spawn(program(), "queue", "events", "-f", "--since", "1", env=queue.env)
+    until(lambda: len(f.lines()) == 2 and len(text.lines()) == 2, why=f.tell)
+    assert lines_of(f)[0] == {"has_gap": True, "since": 1} and lines_of(f)[1]["id"] == 3
+    assert text.lines()[0].startswith("(some behind 1 were removed already")
+    for s in (f, text):
+        s.kill(signal.SIGINT).wait(130)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_follower_of_events_ends_quietly_with_its_reader(queue, comes):
+    """Whether there is something to write to it or not."""
+    queue.submit("true", "--gpus", "0")
+    s = queue.world.spawn("bash", "-c", f"{program()} queue events -f --json --since 0 | head -n 1 > $W/first; echo ${{PIPESTATUS[0]}}",
+                          env=queue.env)
+    until(lambda: queue.world.text("first"))
+    if comes:
+        queue.submit("true", "--gpus", "0")
+    s.wait(0)
+    assert s.out == "141\n" and s.err == "", s.tell()
+
+
 # ---- alerts ----
 
 def fail_one(queue):

@@ -17,6 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define QUEUE "0123456789abcdef0123456789abcdef"
@@ -323,6 +326,31 @@ static void freed_without_a_word(void **state)
 	buf_done(&a.bytes);
 }
 
+/* Whoever waited in connect() for somebody who takes up nothing would wait for ever, and all his other links with him. */
+static void nobody_takes_it_up(void **state)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int first = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	char root[80];
+
+	link_free(l);
+	snprintf(root, sizeof(root), "%.64s/full", t.dir);
+	assert_int_equal(mkdir(root, 0700), 0);
+	setenv("GPUSTOW_AGENT_ROOT", root, 1);
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s/agent.sock", root);
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	assert_int_equal(connect(first, (struct sockaddr *)&a, sizeof(a)), 0);
+	is_down = false;
+	l = link_new_local(base, &(struct link_who){.who = "test"},
+		&(struct link_owner){.up = on_up, .message = on_message, .down = on_down});
+	WAIT_FOR(is_down);
+	assert_false(link_is_up(l));
+	close(first);
+	close(listener);
+}
+
 /* ---- node_file ---- */
 
 static int take(void *arg, const char *bytes, size_t n)
@@ -365,6 +393,7 @@ int main(void)
 		TEST(cut_and_reopened),
 		TEST(staged),
 		TEST(freed_without_a_word),
+		TEST(nobody_takes_it_up),
 		TEST(fetched),
 	};
 
