@@ -215,24 +215,26 @@ bool profiler_is_gone(const struct profiler *p)
 
 bool profiler_reaped(struct profiler *p, pid_t pid, int status, int64_t now_ms)
 {
+	bool was_killed = p->is_killed;
 	char why[128];
 
 	if (!p->child || pid != p->child)
 		return false;
-	/* What it said last may still lie in the socket. */
-	if (!p->is_killed)
-		profiler_read(p, now_ms);
 	p->child = 0;
-	if (!p->is_killed && (p->state == STARTING || p->state == UP)) {
-		if (WIFSIGNALED(status))
-			snprintf(why, sizeof(why), "the DCGM library crashed (signal %d)",
-				WTERMSIG(status));
-		else
-			snprintf(why, sizeof(why), "the DCGM library ended its process");
-		fail(p, DCGM_STEP_CONNECT, why, now_ms);
-	}
-	drop_link(p);
 	p->is_killed = false;
+	if (was_killed)
+		return true;
+	/* What it said last may still lie in the socket. */
+	profiler_read(p, now_ms);
+	drop_link(p);
+	if (p->state != STARTING && p->state != UP)
+		return true;
+	if (WIFSIGNALED(status))
+		snprintf(
+			why, sizeof(why), "the DCGM library crashed (signal %d)", WTERMSIG(status));
+	else
+		snprintf(why, sizeof(why), "the DCGM library ended its process");
+	fail(p, DCGM_STEP_CONNECT, why, now_ms);
 	return true;
 }
 
@@ -303,14 +305,11 @@ void profiler_read(struct profiler *p, int64_t now_ms)
 {
 	struct word w;
 	ssize_t n = 0;
+	bool is_open;
 
 	if (p->fd < 0)
 		return;
-	/* Gone: how it ended is told when it's reaped. */
-	if (!fill(p) && p->in.len < sizeof(w)) {
-		drop_link(p);
-		return;
-	}
+	is_open = fill(p);
 	while (p->fd >= 0 && (n = word_size(&p->in, &w)) > 0) {
 		take_word(p, &w, now_ms);
 		if (p->fd >= 0)
@@ -318,6 +317,9 @@ void profiler_read(struct profiler *p, int64_t now_ms)
 	}
 	if (n < 0)
 		fail(p, DCGM_STEP_LATEST, "DCGM's helper process sent nonsense", now_ms);
+	/* How it ended is told when it's reaped. */
+	if (!is_open)
+		drop_link(p);
 }
 
 /* ---- figures ---- */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "core/profile.h"
 #include "gpu/sim_spec.h"
 #include "proc/proc.h"
 
@@ -113,6 +114,8 @@ int gpu_backend_ask(
 	finish_cards(&s);
 	if (ask->profiling)
 		finish_profiling(b->impl->name, &s.profiling);
+	for (uint32_t i = 0; !ask->profiling && i < s.n_cards; i++)
+		profile_put_absent(VALUE_NOT_ASKED, &s.cards[i]);
 	s.seq = ++b->seq;
 	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
 	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */
