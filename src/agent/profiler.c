@@ -363,6 +363,12 @@ static void put_failure(const struct profiler *p, struct gpu_snapshot *s)
 	struct gpu_profiling own = s->profiling;
 	bool has_own = own.source == PROFILE_GPM;
 
+	/* They're asked with the next look. */
+	if (own.source == PROFILE_NOT_ASKED) {
+		s->profiling.source = PROFILE_STARTING;
+		return;
+	}
+
 	s->profiling = (struct gpu_profiling){.source = has_own ? PROFILE_GPM : PROFILE_NONE};
 	snprintf(s->profiling.error, sizeof(s->profiling.error), "%s", dcgm_step_name(p->step));
 	if (has_own || !own.why[0])

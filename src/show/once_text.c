@@ -218,14 +218,12 @@ static void put_table(const struct sample *s, const struct once_style *style, st
 	table_put(&t, &style->row, style->is_compact, out);
 }
 
-/* Where no card has a figure, the sentence alone. */
-static void put_profile(const struct sample *s, const struct once_style *style, struct buf *out)
+static void put_profile_table(
+	const struct sample *s, const struct once_style *style, struct buf *out)
 {
 	struct table_column titles[1 + SHOW_PROFILE_N] = {{"GPU"}};
-	CLEANUP(table_done) struct table t;
+	CLEANUP(table_done) struct table t = {0};
 
-	if (!profile_has_any(&s->snap))
-		return;
 	for (size_t i = 0; i < SHOW_PROFILE_N; i++)
 		titles[1 + i] = (struct table_column){show_profile_columns[i].title,
 			.is_number = true, .drop = show_profile_columns[i].drop};
@@ -461,12 +459,22 @@ static void put_left_out(uint32_t n, const struct once_style *style, struct buf 
 	put_sentence(ROW_AMBER, text, style, out);
 }
 
+/* Where figures of profiling come from, or why there are none; where no card has a figure, the sentence alone. */
+static void put_profile(const struct sample *s, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	bool is_complaint = show_profiling_put(s, &b);
+
+	if (b.len)
+		put_sentence(is_complaint ? ROW_AMBER : ROW_DIM, buf_str(&b), style, out);
+	if (profile_has_any(&s->snap))
+		put_profile_table(s, style, out);
+}
+
 static void put_host(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
 	CLEANUP(show_uses_done) struct show_uses u = {0};
-	CLEANUP(buf_done) struct buf profiling = {0};
-	bool is_complaint;
 
 	put_summary(h, number, style, out);
 	if (h->sample)
@@ -488,9 +496,6 @@ static void put_host(
 			"no names here, and memory can't be told by process; start it with --pid=host",
 			style, out);
 	put_table(h->sample, style, out);
-	is_complaint = show_profiling_put(h->sample, &profiling);
-	if (profiling.len)
-		put_sentence(is_complaint ? ROW_AMBER : ROW_DIM, buf_str(&profiling), style, out);
 	put_profile(h->sample, style, out);
 	show_uses_add(&u, h->sample, -1, -1);
 	put_uses_line("    Users: ", &u, style, out);

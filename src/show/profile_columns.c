@@ -30,7 +30,7 @@ bool show_profiling_put(const struct sample *s, struct buf *out)
 		buf_printf(out, "profiling isn't available%s%s", p->why[0] ? ": " : "", p->why);
 		return true;
 	case PROFILE_STARTING:
-		buf_puts(out, "profiling: DCGM hasn't answered yet");
+		buf_puts(out, "profiling: no answer yet");
 		return false;
 	case PROFILE_DCGM:
 	case PROFILE_GPM:

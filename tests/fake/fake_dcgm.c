@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define HANDLE UINTPTR_C(0x7fffffff)
+#define HANDLE ((uintptr_t)0x7fffffff)
 #define GROUPS_MAX 64
 #ifdef FAKE_4
 #define EMBED_WORD DCGM_EMBED_11

@@ -17,6 +17,13 @@
 
 enum { FAKE_C = 1, FAKE_G = 2, FAKE_M = 4 };
 
+/* Counters of a card: shares from 0 to 1, bytes a second; below 0: not had. */
+#define FAKE_COUNTERS 12
+struct fake_counters {
+	bool is_there; /* the card can be profiled by this way */
+	double v[FAKE_COUNTERS]; /* in the order of fake_counter_names */
+};
+
 struct fake_card {
 	char uuid[96], name[96], bus[32];
 	int64_t memory, reserved, used; /* MiB */
@@ -57,12 +64,6 @@ struct fake_use {
 
 enum fake_act { FAKE_ERR, FAKE_HANG, FAKE_SLOW, FAKE_CRASH };
 
-/* Counters of a card: shares from 0 to 1, bytes a second; below 0: not had. */
-#define FAKE_COUNTERS 12
-struct fake_counters {
-	bool is_there; /* the card can be profiled by this way */
-	double v[FAKE_COUNTERS]; /* in the order of fake_counter_names */
-};
 extern const char *const fake_counter_names[FAKE_COUNTERS];
 
 struct fake_rule {
