@@ -281,8 +281,7 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 			c->wants[kept++] = c->wants[i];
 			continue;
 		}
-		msg = sample_message(
-			a, error, c->wants[i].details ? FRAME_DETAILS : FRAME_PLAIN);
+		msg = sample_message(a, error, c->wants[i].details ? FRAME_DETAILS : FRAME_PLAIN);
 		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
 		client_send(c, msg);
 	}
@@ -297,13 +296,16 @@ static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 	int r;
 
 	if (!error && a->frame_number[kind] == ledger_number(a->ledger) &&
-		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len)
+		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len &&
+		(kind != FRAME_PROFILING || a->frame_profile == profiler_changes(a->profiler)))
 		return true;
 	buf_clear(frame);
 	msg = sample_message(a, error, kind);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
 	a->frame_changes[kind] = ledger_changes(a->ledger);
+	if (kind == FRAME_PROFILING)
+		a->frame_profile = profiler_changes(a->profiler);
 	a->frame_number[kind] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }
@@ -337,8 +339,7 @@ void sample_push(struct agent *a)
 			continue;
 		answer_wants(a, c, error);
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
-			!serves(a, c->watches_details, error) ||
-			!make_frame(a, error, kind))
+			!serves(a, c->watches_details, error) || !make_frame(a, error, kind))
 			continue;
 		client_put_sample(c, &a->frame[kind]);
 		c->seen_number = ledger_number(a->ledger);

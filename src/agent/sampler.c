@@ -225,7 +225,7 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.n_instances =
 			s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
 		.n_left_out = s->n_left_out,
-		.has_details = s->more != NULL,
+		.has_details = s->has_details,
 		.has_old_procs = s->has_old_procs,
 		.has_foreign_pids = s->has_foreign_pids,
 		.driver_us = s->driver_us,

@@ -142,7 +142,7 @@ enum profile_source {
 struct gpu_profiling {
 	enum profile_source source;
 	char error[32]; /* why not from DCGM, as a word: "dcgm_import_failed", ...; "" */
-	char why[256]; /* the sentence behind it, or behind "none"; "" */
+	char why[400]; /* the sentence behind it, or behind "none"; "" */
 };
 
 struct gpu_snapshot {
