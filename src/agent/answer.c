@@ -240,8 +240,9 @@ void event_push_all(struct agent *a, struct client *c)
 
 /* ---- samples ---- */
 
-static json_t *sample_message(struct agent *a, const char *error, bool details)
+static json_t *sample_message(struct agent *a, const char *error, enum frame_kind kind)
 {
+	bool details = kind != FRAME_PLAIN;
 	CLEANUP(sample_done) struct sample s = {0};
 
 	ledger_sample(a->ledger, &a->attempts, clock_wall_ms(), &s);
@@ -251,6 +252,9 @@ static json_t *sample_message(struct agent *a, const char *error, bool details)
 	node_read(&a->node, a->now_ms, &s.node);
 	s.has_node = true;
 	s.with_details = s.has_host = details;
+	s.with_profiling = kind == FRAME_PROFILING;
+	if (s.with_profiling)
+		profiler_put(a->profiler, &s.snap);
 	if (details) {
 		host_read(&a->host, a->now_ms, &s.host);
 		a->is_on_battery = value_is_present(s.host.on_battery) && s.host.on_battery.v == 1;
@@ -277,7 +281,7 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 			c->wants[kept++] = c->wants[i];
 			continue;
 		}
-		msg = sample_message(a, error, c->wants[i].details);
+		msg = sample_message(a, error, c->wants[i].details ? FRAME_DETAILS : FRAME_PLAIN);
 		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
 		client_send(c, msg);
 	}
@@ -285,22 +289,32 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 }
 
 /* The frame is made once for all who watch in that way. */
-static bool make_frame(struct agent *a, const char *error, bool details)
+static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 {
-	struct buf *frame = &a->frame[details];
+	struct buf *frame = &a->frame[kind];
 	json_t *msg;
 	int r;
 
-	if (!error && a->frame_number[details] == ledger_number(a->ledger) &&
-		a->frame_changes[details] == ledger_changes(a->ledger) && frame->len)
+	if (!error && a->frame_number[kind] == ledger_number(a->ledger) &&
+		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len &&
+		(kind != FRAME_PROFILING || a->frame_profile == profiler_changes(a->profiler)))
 		return true;
 	buf_clear(frame);
-	msg = sample_message(a, error, details);
+	msg = sample_message(a, error, kind);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
-	a->frame_changes[details] = ledger_changes(a->ledger);
-	a->frame_number[details] = error ? 0 : ledger_number(a->ledger);
+	a->frame_changes[kind] = ledger_changes(a->ledger);
+	if (kind == FRAME_PROFILING)
+		a->frame_profile = profiler_changes(a->profiler);
+	a->frame_number[kind] = error ? 0 : ledger_number(a->ledger);
 	return !r;
+}
+
+static enum frame_kind kind_of(const struct client *c)
+{
+	if (c->watches_profiling)
+		return FRAME_PROFILING;
+	return c->watches_details ? FRAME_DETAILS : FRAME_PLAIN;
 }
 
 /* A tenth of the pace early is near enough: those who watch at one pace then share their samples. */
@@ -319,15 +333,15 @@ void sample_push(struct agent *a)
 		return;
 	for (size_t i = 0; i < a->n_clients; i++) {
 		struct client *c = a->clients[i];
+		enum frame_kind kind = kind_of(c);
 
 		if (c->is_closing || c->is_dead)
 			continue;
 		answer_wants(a, c, error);
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
-			!serves(a, c->watches_details, error) ||
-			!make_frame(a, error, c->watches_details))
+			!serves(a, c->watches_details, error) || !make_frame(a, error, kind))
 			continue;
-		client_put_sample(c, &a->frame[c->watches_details]);
+		client_put_sample(c, &a->frame[kind]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + (c->may_slow && a->is_on_battery ? 2 : 1) * c->watch_ms;
 	}

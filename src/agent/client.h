@@ -55,7 +55,7 @@ struct client {
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
-	bool watches_details;
+	bool watches_details, watches_profiling; /* profiling only with details */
 	bool may_slow; /* half the pace will do while the machine runs on battery */
 	uint64_t seen_number; /* of the last sample it got by watching */
 	enum client_release release;

@@ -18,7 +18,6 @@ struct host {
 	struct err no_link;
 	struct event *timer; /* silence -> SUSPECT -> DOWN */
 	struct sample *sample;
-	int64_t started_ms;
 	/* Text instead of an agent: */
 	bool is_text, is_running;
 	char *agent_why; /* why there's no agent */
