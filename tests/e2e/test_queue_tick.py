@@ -253,6 +253,25 @@ def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
     queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
 
 
+def test_xid_on_one_of_two_cards_counts_against_that_one(world, queue):
+    world.sim.mkdir(exist_ok=True)
+
+    def seen():
+        return {c["index"]: c.get("xid_ms", 0) for c in json.loads(queue.nodes()["local"]["inventory"])["cards"]}
+    for i, word in enumerate(("one", "another")):  # a different command each
+        job = queue.submit(f"true {word}; " + wait_for(f"go{i}") + "; exit 3", gpus=2, vram_mib=24000)
+        queue.tick_until(lambda: queue.job(job)["state"] == "running")
+        before = seen()
+        (world.sim / "ills.1").write_text("61\n" * (i + 1))
+        queue.tick_until(lambda: seen()[1] != before[1])
+        (world.dir / f"go{i}").touch()
+        queue.ends(job)
+        assert queue.job(job)["cause"] == "gpu-fault" and "Xid 61 on its GPU 1" in queue.job(job)["last_error"], queue.job(job)
+    [card] = [c["uuid"] for c in json.loads(queue.attempts(job)[0]["cards"]) if c["index"] == 1]
+    assert {(r["uuid"], r["xid"]) for r in queue.rows("SELECT * FROM card_faults")} == {(card, 61)}
+    assert [r["uuid"] for r in queue.rows("SELECT * FROM cards_out")] == [card]
+
+
 def test_xid_of_a_program_is_no_fault_of_its_card(world, queue):
     (world.sim).mkdir(exist_ok=True)
     job = queue.submit(wait_for("go") + "; exit 3", gpus=1, vram_mib=24000)
