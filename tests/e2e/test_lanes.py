@@ -143,6 +143,21 @@ def test_w02_drained_node_and_card_start_nothing_of_a_lane(world, queue):
     assert world.judge() == ["second", "third"]
 
 
+@pytest.mark.parametrize("setting, said", [("max_jobs_per_gpu: 1", "limit is 1"), ("headroom_mb: 4000", "24000 MiB are needed")])
+def test_w02_limits_of_a_card_hold_for_its_lane(world, setting, said):
+    """Its node starts the next one by itself, and asks itself what a pass would ask."""
+    queue = Lanes(world, sim="1", settings=(setting,))
+    queue.tick()
+    pool = queue.put(wait_for("go"), lane=None)
+    queue.runs(pool)
+    lane = queue.put(note("lane"), vram=20000, tick=True)
+    until(lambda: queue.tick() and said in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    assert queue.state(lane) == "pending" and world.judge() == []
+    (world.dir / "go").touch()
+    queue.ends(pool, lane)
+    assert world.judge() == ["lane"]
+
+
 def test_w19_pool_leaves_what_a_lanes_next_one_needs(world):
     queue = Lanes(world, sim="1")
     queue.tick()

@@ -110,6 +110,34 @@ def test_w61_gpus_and_gpu_ids_both_say_which_cards(lab):
         assert all("GPU-key-1" in r["cards"] for r in q.rows("SELECT cards FROM attempts")), key
 
 
+def lane_job(lab, command):
+    """In the lane key:0; it isn't handed out yet."""
+    return json.loads(ask(lab, "job", "submit", "--json", "--no-tick", "--lane", "key:0", "--vram", "100M", "--", command))["job"]["id"]
+
+
+@pytest.mark.parametrize("change, said", [("list", "not in the node's list of GPUs"), ("removal", "not in the configuration any more")])
+def test_w02_lane_obeys_the_configuration(lab, change, said):
+    """Its node has been handed the whole lane, and starts the next one by itself."""
+    q = Queue(lab, servers=(("key", "key"),))
+    q.until(lambda: q.node("key")["state"] == "up")
+    lab.run("key", "rm", "-f", "/root/go", "/root/second")
+    first, second = lane_job(lab, "while [ ! -e /root/go ]; do sleep 0.1; done"), lane_job(lab, "touch /root/second")
+    q.until(lambda: q.state(first) == "running" and q.job(second)["is_bound"])
+    if change == "list":
+        lab.write("ctl", "/root/.gpustow/config.yml", "servers:\n  - nickname: key\n    hostname: key\n    gpus: [1]\n")
+    else:
+        q.configure([("fish", "fish")])
+    q.tick()
+    lab.run("key", "touch", "/root/go")
+    q.until(lambda: q.state(first) == "completed")
+    for _ in range(3):
+        q.tick()
+    assert q.state(second) == "pending" and lab.bash("key", "ls /root/second", check=False) == ""
+    assert said in json.loads(ask(lab, "queue", "lane", "key:0", "--json", "--no-tick"))["blocked"]
+    q.configure([("key", "key")])
+    q.until(lambda: q.state(second) == "completed")
+
+
 # --- what is known of a node ---
 
 def test_w05_node_that_trickles_words_ends(lab):
