@@ -181,6 +181,7 @@ struct handout {
 	/* Has the node a claim of it? */
 	bool (*is_claimed)(const void *arg, int64_t job, int64_t attempt);
 	const void *arg;
+	bool has_old_limits; /* what waits there was handed out with limits that the settings don't have any more */
 	int64_t need_waits; /* the job of which the node says that it waits for a prerequisite; 0 */
 	/* Those that are to be bound on each node by what was wanted so far: [job, attempt]. Zeroed; free(planned). */
 	struct handout_planned {

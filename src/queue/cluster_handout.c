@@ -206,7 +206,7 @@ static bool want_queued(
 	bool ok = !job_is_held(j) && local_needs(h, l, j, &needs);
 
 	if (ok && j->is_bound)
-		ok = is_rightly_handed(h, j, needs);
+		ok = !h->has_old_limits && is_rightly_handed(h, j, needs);
 	else if (ok)
 		ok = at >= 0 && !l->why_not[0] && !h->c->waits_for_nodes &&
 		     h->plan->decisions[at].what != PLAN_NEVER &&

@@ -192,6 +192,8 @@ static int make_docs(struct lane_docs *d, struct err *e)
 	struct handout h = {.c = c, .plan = &d->plan, .is_claimed = is_claimed};
 	int r = store_lane_needs(d->pass->store, &sent, &h.n_sent, e);
 
+	if (r >= 0)
+		r = lane_limits_load(d, e);
 	h.sent = sent;
 	d->v = xcalloc(c->n_lanes + 1, sizeof(*d->v));
 	for (size_t i = 0; r >= 0 && i < c->n_lanes; i++) {
@@ -206,6 +208,7 @@ static int make_docs(struct lane_docs *d, struct err *e)
 		doc->is_paused = cluster_lane_is_paused(doc->lane);
 		h.arg = doc->node;
 		h.need_waits = need_waits(there);
+		h.has_old_limits = lane_limits_are_old(d, doc->lane->row->name);
 		cluster_lane_wants(&h, doc->lane, &doc->wants);
 		d->n++;
 	}
@@ -226,6 +229,7 @@ static void docs_done(struct lane_docs *d)
 		json_decref(doc->answer);
 	}
 	free(d->v);
+	lane_limits_done(d);
 	cluster_plan_done(&d->plan);
 	cluster_done(&d->cluster);
 	free(d);
@@ -348,7 +352,10 @@ static int bind_all(struct lane_docs *d, struct err *e)
 			r = bind_doc(d, doc, &n_binds, e);
 		if (r >= 0)
 			r = fix_generation(d, doc, e);
+		lane_limits_first(d, doc->lane->row->name);
 	}
+	if (r >= 0)
+		r = lane_limits_put(d, e);
 	if (r < 0) {
 		store_abort(d->pass->store);
 		return r;
@@ -433,6 +440,8 @@ static int record_all(struct lane_docs *d, size_t *ret_n, struct err *e)
 		if (r < 0)
 			return r;
 		is_open = true;
+		if (is_late || doc->state == DOC_ANSWERED)
+			lane_limits_hold(d, doc->lane->row->name);
 		if (is_late) {
 			state = lane_state_text(there);
 			r = store_lane_acked(d->pass->store, doc->lane->row->name,
@@ -444,6 +453,8 @@ static int record_all(struct lane_docs *d, size_t *ret_n, struct err *e)
 	}
 	if (!is_open)
 		return r;
+	if (r >= 0)
+		r = lane_limits_put(d, e);
 	if (r < 0) {
 		store_abort(d->pass->store);
 		return r;

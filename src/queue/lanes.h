@@ -47,9 +47,21 @@ struct lane_docs {
 	size_t n_bound; /* in this round */
 	bool has_stale; /* some were changed meanwhile: another round */
 	int64_t first_id; /* of its questions: one for each of v */
+	json_t *limits; /* by lane, as its waiting jobs were handed out */
+	char *limits_now;
+	bool has_new_limits;
 	bool has_sent, is_concluded; /* who hasn't answered isn't waited for any more */
 	int64_t until_ms; /* BOOTTIME */
 };
+
+/* lanes_limits.c. Nothing is known of a lane that was never handed out. */
+int lane_limits_load(struct lane_docs *d, struct err *e);
+bool lane_limits_are_old(const struct lane_docs *d, const char *lane);
+void lane_limits_first(struct lane_docs *d, const char *lane); /* unless some are known */
+void lane_limits_hold(
+	struct lane_docs *d, const char *lane); /* whatever waits there has those of now */
+int lane_limits_put(struct lane_docs *d, struct err *e); /* in a transaction, if there's news */
+void lane_limits_done(struct lane_docs *d);
 
 /* lanes_send.c: all that have a generation are to be sent. */
 int lane_docs_begin(struct lane_docs *d, struct err *e);

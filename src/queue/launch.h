@@ -7,6 +7,8 @@
 /* Fills f->launch, and f->body when that's too large to go in the message. inv: of the node, for how its cards are named. */
 void launch_make(
 	struct pass *p, const struct job *j, const struct inventory *inv, struct flight *f);
+/* What a node's check goes by beside the job's own wishes; new. */
+json_t *launch_limits(const struct queue_settings *s);
 #define LAUNCH_REFUSED_MS 3000 /* so long a daemon gives a node nothing more that has refused */
 /* Whole cards at UNDECLARED. ret: job_bind_done. */
 void launch_make_bind(const struct pass_node *n, const struct cluster_node *node, uint64_t cards,

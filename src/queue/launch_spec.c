@@ -144,13 +144,20 @@ static json_t *make_cards(const struct job *j)
 }
 
 /* The queue's headroom is what the node's check must leave free beside the newcomer's need: its margin there. */
+json_t *launch_limits(const struct queue_settings *s)
+{
+	return json_pack("{s:I, s:I, s:f, s:b, s:I}", "margin_mib", (json_int_t)s->headroom_mib,
+		"idle_threshold_mib", (json_int_t)s->idle_threshold_mib, "spike_buffer",
+		s->spike_buffer, "high_water", s->spike_buffer > 0, "max_jobs_per_card",
+		(json_int_t)s->max_jobs_per_gpu);
+}
+
 static json_t *make_policy(const struct queue_settings *s, const struct job *j)
 {
-	return json_pack("{s:I, s:I, s:f, s:b, s:b, s:I}", "margin_mib",
-		(json_int_t)s->headroom_mib, "idle_threshold_mib",
-		(json_int_t)s->idle_threshold_mib, "spike_buffer", s->spike_buffer, "high_water",
-		s->spike_buffer > 0, "exclusive", j->exclusive, "max_jobs_per_card",
-		(json_int_t)s->max_jobs_per_gpu);
+	json_t *o = launch_limits(s);
+
+	json_object_set_new(o, "exclusive", json_boolean(j->exclusive));
+	return o;
 }
 
 static json_t *make_dir(struct pass *p, const struct job *j)
