@@ -232,7 +232,7 @@ def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
     queue.tick_until(lambda: queue.job(job)["state"] == "running")
     [card] = json.loads(queue.attempts(job)[0]["cards"])
     index = card["index"]
-    (world.sim / f"ills.{index}").write_text("48\n")
+    (world.sim / f"ills.{index}").write_text("48\n45\n")  # its programs are torn down, which hides nothing
     queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
     [out] = queue.rows("SELECT * FROM cards_out")
     assert (out["uuid"], out["by_whom"]) == (card["uuid"], "faults") and "XID 48" in out["why"], out
@@ -249,7 +249,7 @@ def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
     world.ask("queue", "card", "resume", f"local:{index}")
     queue.tick()
     assert queue.rows("SELECT * FROM cards_out") == []
-    (world.sim / f"ills.{index}").write_text("48\n79\n")
+    (world.sim / f"ills.{index}").write_text("48\n45\n79\n")
     queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
 
 
