@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#define AFTERMATH_MS 60000
+
 static const struct xid_info xids[] = {
 	{8, 8, XID_DRIVER, "the card stopped working on something",
 		"end the program; reset the card if it comes again"},
@@ -74,6 +76,18 @@ bool xid_is_of_card(int64_t xid)
 	const struct xid_info *x = xid_find(xid);
 
 	return xid && (!x || (x->tier != XID_APP && x->tier != XID_INFO));
+}
+
+static bool is_aftermath(int64_t xid)
+{
+	const struct xid_info *x = xid_find(xid);
+
+	return x && x->tier == XID_INFO;
+}
+
+bool xid_replaces(int64_t xid, int64_t last, int64_t after_ms)
+{
+	return !last || !is_aftermath(xid) || is_aftermath(last) || after_ms >= AFTERMATH_MS;
 }
 
 void xid_put(const struct xid_info *x, struct buf *out)

@@ -28,5 +28,10 @@ struct xid_info {
 const struct xid_info *xid_find(int64_t xid);
 /* The card or the driver is to blame for it, and not a program; so is one that isn't known. 0: none. */
 bool xid_is_of_card(int64_t xid);
+/*
+ * Does it stand for the card's state from now on, in place of one that came `after_ms` before it? A card that fails has its
+ * programs torn down, which are XIDs too and come last: they don't hide for the next minute what went wrong. last 0: none.
+ */
+bool xid_replaces(int64_t xid, int64_t last, int64_t after_ms);
 /* "fell off the bus: reboot ..."; nothing for NULL. */
 void xid_put(const struct xid_info *x, struct buf *out);

@@ -4,6 +4,8 @@
  */
 #include "gpu/nvml.h"
 
+#include "core/xid.h"
+
 #define EVENTS_MAX 256 /* taken at once; a storm is counted further with the next sample */
 
 void nvml_event_start(struct nvml *n)
@@ -37,6 +39,16 @@ void nvml_event_stop(struct nvml *n)
 	n->events = NULL;
 }
 
+static void take_xid(struct nvml_card *c, int64_t xid, int64_t wall_ms, int64_t boot_ms)
+{
+	c->xid_count++;
+	if (!xid_replaces(xid, c->xid_last, boot_ms - c->xid_boot_ms))
+		return;
+	c->xid_last = xid;
+	c->xid_wall_ms = wall_ms;
+	c->xid_boot_ms = boot_ms;
+}
+
 void nvml_event_take(struct nvml *n, int64_t wall_ms, int64_t boot_ms)
 {
 	for (int k = 0; n->events != NULL && k < EVENTS_MAX; k++) {
@@ -54,10 +66,8 @@ void nvml_event_take(struct nvml *n, int64_t wall_ms, int64_t boot_ms)
 
 			if (ev.device == NULL || c->handle != ev.device)
 				continue;
-			c->xid_last = ev.value > INT32_MAX ? -1 : (int64_t)ev.value;
-			c->xid_wall_ms = wall_ms;
-			c->xid_boot_ms = boot_ms;
-			c->xid_count++;
+			take_xid(
+				c, ev.value > INT32_MAX ? -1 : (int64_t)ev.value, wall_ms, boot_ms);
 		}
 	}
 }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "core/xid.h"
 #include "gpu/sim_figures.h"
 #include "gpu/sim_spec.h"
 #include "proc/proc.h"
@@ -181,7 +182,7 @@ static void take_ill(const char *line, struct sim_ills *ret)
 	} else if (strcmp(line, "lost") == 0) {
 		ret->is_lost = true;
 	} else if (parse_int64(line, &xid) == 0 && xid > 0 && xid <= INT32_MAX) {
-		ret->xid = xid;
+		ret->xid = xid_replaces(xid, ret->xid, 0) ? xid : ret->xid;
 		ret->n_xids++;
 	}
 }

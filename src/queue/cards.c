@@ -1,6 +1,6 @@
 /*
- * Cards that fail their jobs. A command that failed fast, or an Xid that isn't a program's fault, counts against the cards it
- * had; so many *different* commands within the window, and a card gets no more jobs until a person looked at it. One broken
+ * Cards that fail their jobs. A command that failed fast counts against the cards it had, an Xid that isn't a program's fault
+ * against the card that reported it; so many *different* commands within the window, and a card gets no more jobs until a person looked at it. One broken
  * command alone never takes a card out, however often it's tried, and a job that ends well clears it. A card that reports an
  * Xid which only a reset, a reboot or a repair mends is taken out at once, whether or not anything ran on it.
  */
@@ -72,15 +72,16 @@ static int count_fault(struct pass *p, const struct job *j, const struct job_car
 	return take_out(p, j->bind.node, card->uuid, label, buf_str(&why), e);
 }
 
-int cards_judge(
-	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e)
+int cards_judge(struct pass *p, const struct job *j, const struct judgement *g,
+	const struct end_facts *f, struct err *e)
 {
 	int r = 0;
 
 	for (size_t i = 0; r >= 0 && i < j->bind.n_cards; i++) {
 		const struct job_card *card = &j->bind.cards[i];
+		int64_t xid;
 
-		if (g->is_card_fault)
+		if (judge_is_against(g, f, card->uuid, &xid))
 			r = count_fault(p, j, card, g, xid, e);
 		else if (g->end.step == JOB_STEP_COMPLETE)
 			r = store_card_good(p->store, j->bind.node, card->uuid, e);

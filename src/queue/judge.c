@@ -32,6 +32,7 @@
 
 void end_facts_done(struct end_facts *f)
 {
+	free(f->xids);
 	free(f->tail);
 	free(f->tail_of);
 	free(f->result);
@@ -131,6 +132,30 @@ static int64_t largest(const json_t *rows, int64_t none)
 	return most;
 }
 
+/* [["GPU-...", number], ...]. A card has one row; more than there can be cards aren't read. */
+static void decode_xids(const json_t *rows, struct end_facts *ret)
+{
+	const json_t *row;
+	size_t i;
+
+	if (!json_array_size(rows))
+		return;
+	ret->xids = xcalloc(GPU_MAX, sizeof(*ret->xids));
+	json_array_foreach(rows, i, row)
+	{
+		const char *uuid = json_string_value(json_array_get(row, 0));
+		const json_t *n = json_array_get(row, 1);
+		struct end_xid *x;
+
+		if (ret->n_xids == GPU_MAX || !uuid || strlen(uuid) >= sizeof(x->uuid) ||
+			json_integer_value(n) <= 0)
+			continue;
+		x = &ret->xids[ret->n_xids++];
+		snprintf(x->uuid, sizeof(x->uuid), "%s", uuid);
+		x->xid = json_integer_value(n);
+	}
+}
+
 int end_facts_decode(const json_t *ended, struct end_facts *ret, struct err *e)
 {
 	const json_t *facts = json_object_get(ended, "facts");
@@ -146,7 +171,7 @@ int end_facts_decode(const json_t *ended, struct end_facts *ret, struct err *e)
 		f.oom_kills = json_integer_value(kills);
 	decode_says(facts, &f);
 	f.peak_mib = largest(json_object_get(facts, "peaks"), -1);
-	f.xid = largest(json_object_get(facts, "xids"), 0);
+	decode_xids(json_object_get(facts, "xids"), &f);
 	f.tail_is_cut = json_is_true(json_object_get(facts, "tail_is_cut"));
 	f.result_is_cut = json_is_true(json_object_get(facts, "result_is_cut"));
 	f.tail = text_in(facts, "tail", TAIL_MAX, true, &f.tail_is_cut);
@@ -155,6 +180,24 @@ int end_facts_decode(const json_t *ended, struct end_facts *ret, struct err *e)
 	f.progress = text_in(facts, "progress", PROGRESS_MAX, false, &ignored);
 	*ret = f;
 	return 0;
+}
+
+/* The one that says most: that of a card that failed before a program's. NULL: none. */
+static const struct end_xid *worst_xid(const struct end_facts *f)
+{
+	const struct end_xid *worst = NULL;
+
+	for (size_t i = 0; i < f->n_xids; i++)
+		if (!worst || (xid_is_of_card(f->xids[i].xid) && !xid_is_of_card(worst->xid)))
+			worst = &f->xids[i];
+	return worst;
+}
+
+static bool has_xid_of_card(const struct end_facts *f)
+{
+	const struct end_xid *worst = worst_xid(f);
+
+	return worst && xid_is_of_card(worst->xid);
 }
 
 /* ---- the cause ---- */
@@ -201,7 +244,7 @@ static enum job_cause cause_of_bad_exit(const struct end_facts *f)
 		return JOB_CAUSE_CUDA_OOM;
 	if (signo == SIGKILL && f->oom_kills > 0)
 		return JOB_CAUSE_HOST_OOM;
-	if (xid_is_of_card(f->xid) || f->says_gpu_fault)
+	if (has_xid_of_card(f) || f->says_gpu_fault)
 		return JOB_CAUSE_GPU_FAULT;
 	if (f->says_disk_full)
 		return JOB_CAUSE_DISK_FULL;
@@ -317,15 +360,25 @@ static void put_seconds(struct buf *b, int64_t ms)
 	buf_printf(b, "%.15g s", (double)ms / 1000);
 }
 
-static void put_exit(struct buf *b, const struct end_facts *f, int64_t code)
+/* With one card it's that one. */
+static void put_xid(struct buf *b, const struct job *j, const struct end_xid *x)
 {
+	buf_printf(b, ", Xid %" PRId64 " on its GPU", x->xid);
+	for (size_t i = 0; j->bind.n_cards > 1 && i < j->bind.n_cards; i++)
+		if (!strcmp(j->bind.cards[i].uuid, x->uuid))
+			buf_printf(b, " %" PRId32, j->bind.cards[i].index);
+}
+
+static void put_exit(struct buf *b, const struct job *j, const struct end_facts *f, int64_t code)
+{
+	const struct end_xid *xid = worst_xid(f);
 	int signo = signal_of(&f->end);
 
 	buf_printf(b, "exit code %" PRId64, code);
 	if (signo)
 		buf_printf(b, " (signal %d, %s)", signo, strsignal(signo));
-	if (f->xid)
-		buf_printf(b, ", Xid %" PRId64 " on its GPU", f->xid);
+	if (xid)
+		put_xid(b, j, xid);
 	put_last_line(b, f->tail);
 }
 
@@ -362,7 +415,7 @@ static void put_error(const struct job *j, const struct end_facts *f, enum job_c
 		put_last_line(b, f->tail);
 		return;
 	default:
-		put_exit(b, f, code);
+		put_exit(b, j, f, code);
 	}
 }
 
@@ -442,7 +495,7 @@ static bool is_card_fault(const struct job *j, const struct end_facts *f,
 
 	if (!j->bind.n_cards)
 		return false;
-	if (end->cause == JOB_CAUSE_GPU_FAULT || (xid_is_of_card(f->xid) && end->cause))
+	if (end->cause == JOB_CAUSE_GPU_FAULT || (has_xid_of_card(f) && end->cause))
 		return true;
 	if (end->cause != JOB_CAUSE_EXIT_CODE && end->cause != JOB_CAUSE_SIGNAL)
 		return false;
@@ -483,6 +536,16 @@ void judge(const struct job *j, const struct end_facts *f, const struct queue_se
 	end->detail = text_or_null(&g.detail);
 	end->result = text_or_null(&g.result);
 	*ret = g;
+}
+
+bool judge_is_against(
+	const struct judgement *g, const struct end_facts *f, const char *uuid, int64_t *ret_xid)
+{
+	*ret_xid = 0;
+	for (size_t i = 0; i < f->n_xids; i++)
+		if (!strcmp(f->xids[i].uuid, uuid))
+			*ret_xid = f->xids[i].xid;
+	return g->is_card_fault && (!has_xid_of_card(f) || xid_is_of_card(*ret_xid));
 }
 
 void judgement_done(struct judgement *j)

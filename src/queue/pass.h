@@ -367,8 +367,8 @@ struct cluster;
 struct cluster_plan;
 int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *plan, struct err *e);
 /* In a transaction: what an end says of the cards it had. */
-int cards_judge(
-	struct pass *p, const struct job *j, const struct judgement *g, int64_t xid, struct err *e);
+int cards_judge(struct pass *p, const struct job *j, const struct judgement *g,
+	const struct end_facts *f, struct err *e);
 /* The same: what the nodes' samples say of them. Before nodes_put. */
 int cards_look(struct pass *p, struct err *e);
 /* Does anything wait? Then another plan is wanted. */

@@ -153,7 +153,7 @@ static int settle_end(struct pass *p, const struct note *n, const struct job *j,
 		r = note_progress(p, j, f->progress, e);
 	if (r >= 0)
 		r = settle_as(p, j, &g, e);
-	return r < 0 ? r : cards_judge(p, j, &g, f->xid, e);
+	return r < 0 ? r : cards_judge(p, j, &g, f, e);
 }
 
 static int take_ended(struct pass *p, struct note *n, struct err *e)

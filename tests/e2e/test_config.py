@@ -100,7 +100,7 @@ class Terminal:
 
 # --- by options ---
 
-def test_add_keeps_everything_else(world, home):
+def test_w57_add_keeps_everything_else(world, home):
     path = write(home, mode=0o640)
     world.ask("add", "--host", "10.0.0.7", "--port", "2222", "--user", "bob", "--nickname", "two", "--auth", "key",
               "--identity", "~/.ssh/id", "--proxyjump", "a, b@c:23", "--gpus", "0,1")
@@ -497,7 +497,7 @@ def test_clean_all_spares_running_jobs(world, home):
 
 # --- several at once, and disks ---
 
-def test_ten_at_once_lose_none(world, home):
+def test_w57_ten_at_once_lose_none(world, home):
     path = write(home)
     started = [world.spawn(program(), "add", "--host", f"h{i}", "--nickname", f"n{i}") for i in range(10)]
     for s in started:
@@ -534,7 +534,7 @@ def held_before_replace(world, *args):
     return r
 
 
-def test_an_editor_that_saves_meanwhile_loses_nothing(world, home):
+def test_w57_an_editor_that_saves_meanwhile_loses_nothing(world, home):
     """The lock is ours alone: what an editor saves between our look and our rename is looked at again."""
     path = write(home)
     r = held_before_replace(world, "add", "--host", "new")

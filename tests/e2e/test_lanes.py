@@ -144,6 +144,48 @@ def test_w02_drained_node_and_card_start_nothing_of_a_lane(world, queue):
     assert world.judge() == ["second", "third"]
 
 
+@pytest.mark.parametrize("setting, said", [("max_jobs_per_gpu: 1", "limit is 1"), ("headroom_mb: 4000", "24000 MiB are needed")])
+def test_w02_limits_of_a_card_hold_for_its_lane(world, setting, said):
+    """Its node starts the next one by itself, and asks itself what a pass would ask."""
+    queue = Lanes(world, sim="1", settings=(setting,))
+    queue.tick()
+    pool = queue.put(wait_for("go"), lane=None)
+    queue.runs(pool)
+    lane = queue.put(note("lane"), vram=20000, tick=True)
+    until(lambda: queue.tick() and said in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    assert queue.state(lane) == "pending" and world.judge() == []
+    (world.dir / "go").touch()
+    queue.ends(pool, lane)
+    assert world.judge() == ["lane"]
+
+
+def test_w02_limits_that_change_reach_what_was_handed_out(world):
+    queue = Lanes(world, sim="1", settings=("max_jobs_per_gpu: 2",))
+    queue.tick()
+    first, second, third = queue.put(wait_for("go")), queue.put(note("second")), queue.put(note("third"))
+    pool = queue.put(wait_for("pool"), lane=None)
+    queue.runs(first, pool)
+    before = [queue.attempts(j)[0]["token"] for j in (second, third)]
+    config = queue.home / "config.yml"
+    two = config.read_text()
+    config.write_text(two.replace("max_jobs_per_gpu: 2", "max_jobs_per_gpu: 1"))
+    assert queue.tick()["errors"] == []
+    handed = [queue.attempts(j)[0]["token"] for j in (second, third)]
+    assert not {*before} & {*handed} and queue.queued() == [second, third] and queue.view()["request"] is False
+    queue.tick()  # once is enough
+    assert handed == [queue.attempts(j)[0]["token"] for j in (second, third)]
+    (world.dir / "go").touch()
+    queue.ends(first)
+    until(lambda: queue.tick() and "limit is 1" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
+    assert world.judge() == []
+    config.write_text(two)
+    queue.ends(second, third)
+    assert world.judge() == ["second", "third"] and queue.state(pool) == "running"
+    assert [queue.job(j)["attempt"] for j in (first, second, third)] == [1] * 3
+    (world.dir / "pool").touch()
+    queue.ends(pool)
+
+
 def test_w19_pool_leaves_what_a_lanes_next_one_needs(world):
     queue = Lanes(world, sim="1")
     queue.tick()

@@ -219,6 +219,12 @@ def test_node_that_can_only_be_looked_at(lab):
     node = q.node("noagent")
     assert node["state"] == "text" and "GPU-noagent-0" in node["inventory"], node
     assert "exec" in node["last_error"] and q.events("node_down") == []
+    # Nothing goes there by name either, and that's said.
+    job = q.submit("true", gpus=1, vram_mib=100, node="noagent")
+    for _ in range(4):
+        assert q.tick()["dispatched"] == []
+    assert q.state(job) == "pending" and not q.job(job)["is_bound"] and q.job(job)["last_error"] is None
+    assert "runs no agent" in lab.run("ctl", "env", *lab.env, "gpustow", "job", "why", job, "--no-tick")
 
 
 def test_another_machine_under_the_name_gets_nothing_until_the_old_work_is_over(lab):

@@ -51,6 +51,22 @@ def test_cpu_job_sees_no_card(world, queue):
     assert world.text("cards") == "[]\n"
 
 
+def test_no_memory_is_promised_twice(world):
+    """By the pass that makes the promise, and by those after it, before any of it is used: nobody is sent only to be refused."""
+    queue = Queue(world, sim="1")
+    jobs = [queue.submit(wait_for(f"go{i}"), gpus=1, vram_mib=10000) for i in range(4)]
+    for _ in range(3):
+        assert queue.tick()["errors"] == []
+        assert [queue.job(j)["state"] for j in jobs] == ["running", "running", "pending", "pending"]
+    # To the last MiB: 24576 less the headroom.
+    more, fits = (queue.submit(wait_for("go3"), gpus=1, vram_mib=m) for m in (4065, 4064))
+    assert queue.tick()["errors"] == []
+    assert (queue.job(more)["state"], queue.job(fits)["state"]) == ("pending", "running")
+    for i in range(4):
+        (world.dir / f"go{i}").touch()
+    queue.ends(*jobs, more, fits)
+
+
 def test_two_cards_and_a_wish_that_is_not_its_own(world, queue):
     job = queue.submit("true", gpus=2, vram_mib=100, env={"CUDA_VISIBLE_DEVICES": "0,7"})
     t = queue.tick()
@@ -212,9 +228,12 @@ def test_never_is_counted_anew_when_the_wish_changes(world, queue):
 
 
 def test_card_that_fails_different_commands_is_taken_out(world, queue):
-    same = [queue.submit(f"exit 1 # {i}", gpus=1, vram_mib=24000) for i in range(2)]
-    queue.ends(*same)
-    assert queue.rows("SELECT * FROM cards_out") == []  # one broken command, tried twice
+    same = []
+    for i in range(3):
+        same.append(queue.submit(f"exit 1 # {i}", gpus=1, vram_mib=24000))
+        queue.ends(same[-1])
+    # One broken command, three times on one card.
+    assert len({queue.attempts(j)[0]["cards"] for j in same}) == 1 and queue.rows("SELECT * FROM cards_out") == []
     other = queue.submit("sh -c 'exit 3' --other", gpus=1, vram_mib=24000)
     queue.ends(other)
     cards = {a["cards"] for j in (*same, other) for a in queue.attempts(j)}
@@ -232,7 +251,7 @@ def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
     queue.tick_until(lambda: queue.job(job)["state"] == "running")
     [card] = json.loads(queue.attempts(job)[0]["cards"])
     index = card["index"]
-    (world.sim / f"ills.{index}").write_text("48\n")
+    (world.sim / f"ills.{index}").write_text("48\n45\n")  # its programs are torn down, which hides nothing
     queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
     [out] = queue.rows("SELECT * FROM cards_out")
     assert (out["uuid"], out["by_whom"]) == (card["uuid"], "faults") and "XID 48" in out["why"], out
@@ -249,8 +268,27 @@ def test_xid_while_it_ran_is_the_cause_and_takes_the_card_out(world, queue):
     world.ask("queue", "card", "resume", f"local:{index}")
     queue.tick()
     assert queue.rows("SELECT * FROM cards_out") == []
-    (world.sim / f"ills.{index}").write_text("48\n79\n")
+    (world.sim / f"ills.{index}").write_text("48\n45\n79\n")
     queue.tick_until(lambda: queue.rows("SELECT * FROM cards_out"))
+
+
+def test_xid_on_one_of_two_cards_counts_against_that_one(world, queue):
+    world.sim.mkdir(exist_ok=True)
+
+    def seen():
+        return {c["index"]: c.get("xid_ms", 0) for c in json.loads(queue.nodes()["local"]["inventory"])["cards"]}
+    for i, word in enumerate(("one", "another")):  # a different command each
+        job = queue.submit(f"true {word}; " + wait_for(f"go{i}") + "; exit 3", gpus=2, vram_mib=24000)
+        queue.tick_until(lambda: queue.job(job)["state"] == "running")
+        before = seen()
+        (world.sim / "ills.1").write_text("61\n" * (i + 1))
+        queue.tick_until(lambda: seen()[1] != before[1])
+        (world.dir / f"go{i}").touch()
+        queue.ends(job)
+        assert queue.job(job)["cause"] == "gpu-fault" and "Xid 61 on its GPU 1" in queue.job(job)["last_error"], queue.job(job)
+    [card] = [c["uuid"] for c in json.loads(queue.attempts(job)[0]["cards"]) if c["index"] == 1]
+    assert {(r["uuid"], r["xid"]) for r in queue.rows("SELECT * FROM card_faults")} == {(card, 61)}
+    assert [r["uuid"] for r in queue.rows("SELECT * FROM cards_out")] == [card]
 
 
 def test_xid_of_a_program_is_no_fault_of_its_card(world, queue):

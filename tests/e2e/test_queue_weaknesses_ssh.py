@@ -74,28 +74,31 @@ def test_w01_nothing_fails_because_a_driver_hiccups(lab):
 
 
 def test_w45_card_that_fell_off_takes_no_number_with_it(lab):
-    """Cards are known by UUID: the rest is renumbered, and each job is still charged where it is."""
+    """Cards are known by UUID: card 0 goes, the other one is 0 now, and each job is still charged where it is."""
     q = Queue(lab, servers=(("key", "key"),))
     q.until(lambda: q.node("key")["state"] == "up")
-    job = q.submit("sleep 300", gpus=1, vram_mib=23000)
-    other = q.submit("sleep 300", gpus=1, vram_mib=20000)
-    q.until(lambda: q.state(job) == "running" and q.state(other) == "running")
-    cards = {j: json.loads(q.rows(f"SELECT cards FROM attempts WHERE job = {j}")[0]["cards"]) for j in (job, other)}
-    where = {j: json.dumps(c) for j, c in cards.items()}
-    at = 1 if "GPU-key-1" in where[job] else 0
-    lab.write("key", NVML, f"cards 1\ncard 0 uuid=GPU-key-{at} name=Left memory=24576 used=0\n")
+    mib = {q.submit("sleep 300", gpus=1, vram_mib=m): m for m in (23000, 20000)}
+    q.until(lambda: all(q.state(j) == "running" for j in mib))
+    cards = {json.loads(q.rows(f"SELECT cards FROM attempts WHERE job = {j}")[0]["cards"])[0]["uuid"]: j for j in mib}
+    stays = cards["GPU-key-1"]
+    lab.write("key", NVML, "cards 1\ncard 0 uuid=GPU-key-1 name=Left memory=24576 used=0\n")
     q.tick()
     waits = q.submit("true", gpus=1, vram_mib=5000)
     for _ in range(4):
-        q.tick()
-    assert q.state(waits) == "pending" and q.state(job) == q.state(other) == "running"
-    shown = json.loads(ask(lab, "queue", "nodes", "--json", "--tick"))["nodes"][0]["gpus"]
-    left = [g for g in shown if g["uuid"] == f"GPU-key-{at}"][0]
-    assert left["reserved_mb"] == 23000 and left["present"], shown
-    assert all(not g["present"] and not g["placeable"] for g in shown if g is not left), shown
-    for j in (job, other, waits):
+        assert q.tick()["errors"] == []
+    assert q.state(waits) == "pending" and all(q.state(j) == "running" for j in mib)
+    shown = {g["uuid"]: g for g in json.loads(ask(lab, "queue", "nodes", "--json", "--tick"))["nodes"][0]["gpus"]}
+    left, gone = shown["GPU-key-1"], shown["GPU-key-0"]
+    assert (left["index"], left["reserved_mb"], left["present"]) == (0, mib[stays], True), shown
+    assert (gone["present"], gone["placeable"], gone["reserved_mb"]) == (False, False, sum(mib.values()) - mib[stays]), shown
+    # A number would name another card now, so the next job gets the UUID.
+    q.hand("cancel", str(stays))
+    last = q.submit("echo $CUDA_VISIBLE_DEVICES", gpus=1, vram_mib=100)
+    q.until(lambda: q.state(last) == "completed")
+    assert ask(lab, "job", "logs", str(last)).strip() == "GPU-key-1"
+    for j in (*mib, waits):
         q.hand("cancel", str(j))
-    q.until(lambda: q.state(job) == "cancelled")
+    q.until(lambda: all(q.state(j) in ("cancelled", "completed") for j in (*mib, waits)))
 
 
 def test_w61_gpus_and_gpu_ids_both_say_which_cards(lab):
@@ -105,6 +108,34 @@ def test_w61_gpus_and_gpu_ids_both_say_which_cards(lab):
         jobs = [q.submit("true", gpus=1, vram_mib=100) for _ in range(2)]
         q.until(lambda: all(q.state(j) == "completed" for j in jobs))
         assert all("GPU-key-1" in r["cards"] for r in q.rows("SELECT cards FROM attempts")), key
+
+
+def lane_job(lab, command):
+    """In the lane key:0; it isn't handed out yet."""
+    return json.loads(ask(lab, "job", "submit", "--json", "--no-tick", "--lane", "key:0", "--vram", "100M", "--", command))["job"]["id"]
+
+
+@pytest.mark.parametrize("change, said", [("list", "not in the node's list of GPUs"), ("removal", "not in the configuration any more")])
+def test_w02_lane_obeys_the_configuration(lab, change, said):
+    """Its node has been handed the whole lane, and starts the next one by itself."""
+    q = Queue(lab, servers=(("key", "key"),))
+    q.until(lambda: q.node("key")["state"] == "up")
+    lab.run("key", "rm", "-f", "/root/go", "/root/second")
+    first, second = lane_job(lab, "while [ ! -e /root/go ]; do sleep 0.1; done"), lane_job(lab, "touch /root/second")
+    q.until(lambda: q.state(first) == "running" and q.job(second)["is_bound"])
+    if change == "list":
+        lab.write("ctl", "/root/.gpustow/config.yml", "servers:\n  - nickname: key\n    hostname: key\n    gpus: [1]\n")
+    else:
+        q.configure([("fish", "fish")])
+    q.tick()
+    lab.run("key", "touch", "/root/go")
+    q.until(lambda: q.state(first) == "completed")
+    for _ in range(3):
+        q.tick()
+    assert q.state(second) == "pending" and lab.bash("key", "ls /root/second", check=False) == ""
+    assert said in json.loads(ask(lab, "queue", "lane", "key:0", "--json", "--no-tick"))["blocked"]
+    q.configure([("key", "key")])
+    q.until(lambda: q.state(second) == "completed")
 
 
 # --- what is known of a node ---

@@ -992,6 +992,26 @@ static void xids_and_resets_are_in_plain_samples(void **state)
 	gpu_backend_free(b);
 }
 
+/* A card that fails has its programs torn down: that comes last, and hides nothing. */
+static void xid_that_only_follows_hides_nothing(void **state)
+{
+	struct gpu_backend *b = open_fake("cards 2\nxid 0 48\nxid 0 45\nxid 1 45\n");
+	struct gpu_snapshot s = sample(b);
+
+	(void)state;
+	assert_int_equal(s.cards[0].xid.last, 48);
+	assert_int_equal(s.cards[0].xid.count, 2);
+	assert_int_equal(s.cards[1].xid.last, 45);
+	gpu_snapshot_done(&s);
+	scenario("cards 2\nxid 0 154\nxid 1 31\n");
+	s = sample(b);
+	assert_int_equal(s.cards[0].xid.last, 48);
+	assert_int_equal(s.cards[0].xid.count, 3);
+	assert_int_equal(s.cards[1].xid.last, 31);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
 static void what_mig_did_not_support_is_asked_again_without_it(void **state)
 {
 	struct gpu_backend *b = open_fake("card 0 mig=1 util=55\n");
@@ -1174,6 +1194,7 @@ int main(void)
 		T(too_many_instances_are_counted),
 		T(an_instance_without_a_uuid_is_left_out),
 		T(xids_and_resets_are_in_plain_samples),
+		T(xid_that_only_follows_hides_nothing),
 		T(what_mig_did_not_support_is_asked_again_without_it),
 		T(nvlink_peers_by_bus_and_by_switch),
 		T(numa_from_sysfs_else_from_nvml),

@@ -71,6 +71,16 @@ static void judged(struct scene *s)
 	judge(&s->job, &s->f, &s->set, 24000, &s->g);
 }
 
+/* The only XID: on that card of the scene's job, or on one that it hasn't got. 0: none. */
+static void reports(struct scene *s, const char *uuid, int64_t xid)
+{
+	free(s->f.xids);
+	s->f.xids = xcalloc(2, sizeof(*s->f.xids));
+	s->f.n_xids = xid != 0;
+	snprintf(s->f.xids[0].uuid, sizeof(s->f.xids[0].uuid), "%s", uuid);
+	s->f.xids[0].xid = xid;
+}
+
 /* Judged anew, and it came to this. */
 static void comes_to(struct scene *s, enum job_step step, enum job_cause cause)
 {
@@ -90,7 +100,7 @@ static void test_good_end(void **state)
 	struct scene *s = *state;
 
 	s->f.says_cuda_oom = s->f.says_disk_full = s->f.says_gpu_fault = true;
-	s->f.xid = 31;
+	reports(s, "GPU-a", 31);
 	comes_to(s, JOB_STEP_COMPLETE, JOB_CAUSE_NONE);
 	assert_null(s->g.end.error);
 	assert_null(s->g.end.detail);
@@ -129,7 +139,7 @@ static void test_each_cause_by_its_evidence(void **state)
 	s->f.says_gpu_fault = true;
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
 	s->f.says_gpu_fault = false;
-	s->f.xid = 79;
+	reports(s, "GPU-a", 79);
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
 	assert_non_null(strstr(s->g.end.error, "Xid 79"));
 	end_as(s, END_SIGNAL, SIGKILL);
@@ -163,7 +173,7 @@ static void test_what_we_did_comes_first(void **state)
 	struct scene *s = *state;
 
 	s->f.says_cuda_oom = true;
-	s->f.xid = 79;
+	reports(s, "GPU-a", 79);
 	s->f.oom_kills = 5;
 	end_as(s, END_STOPPED, SIGKILL);
 	s->f.end.by_signal = true;
@@ -173,7 +183,7 @@ static void test_what_we_did_comes_first(void **state)
 	assert_string_equal(s->g.end.error, "ran longer than its limit of 1.5 s");
 	assert_int_equal(s->g.end.exit_code, 137);
 	assert_true(s->g.is_card_fault); /* the Xid stays one */
-	s->f.xid = 0;
+	reports(s, "GPU-a", 0);
 	s->f.end.reason = STOP_CANCEL;
 	s->job.cancel_ms = 1;
 	s->job.cancel_reason = xstrdup("by hand");
@@ -388,17 +398,62 @@ static void test_evidence_against_cards(void **state)
 	assert_false(s->g.is_card_fault);
 	s->f.says_cuda_oom = false;
 	s->f.end.ended_boot_ms = s->f.end.started_boot_ms + 60000;
-	s->f.xid = 31; /* a program's own fault */
+	reports(s, "GPU-a", 31); /* a program's own fault */
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_EXIT_CODE);
 	assert_non_null(strstr(s->g.end.error, "Xid 31"));
 	assert_false(s->g.is_card_fault);
-	s->f.xid = 999; /* nobody knows: not the program's, as far as that goes */
+	reports(s, "GPU-a", 999); /* nobody knows: not the program's, as far as that goes */
 	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
 	assert_true(s->g.is_card_fault);
-	s->f.xid = 79;
+	reports(s, "GPU-a", 79);
 	s->job.bind.n_cards = 0;
 	judged(s);
 	assert_false(s->g.is_card_fault);
+}
+
+/* Of several cards the one that reported it is to blame; where none did, all are. */
+static void test_evidence_is_of_the_card_that_reported_it(void **state)
+{
+	static const char *const uuids[] = {"GPU-a", "GPU-b"};
+	struct scene *s = *state;
+	int64_t xid;
+
+	free(s->job.bind.cards);
+	s->job.bind.cards = xcalloc(2, sizeof(*s->job.bind.cards));
+	s->job.bind.n_cards = 2;
+	for (int i = 0; i < 2; i++) {
+		snprintf(s->job.bind.cards[i].uuid, sizeof(s->job.bind.cards[i].uuid), "%s",
+			uuids[i]);
+		s->job.bind.cards[i].index = 4 + i;
+	}
+	end_as(s, END_EXIT, 1);
+	reports(s, "GPU-b", 79);
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
+	assert_non_null(strstr(s->g.end.error, "Xid 79 on its GPU 5"));
+	assert_true(judge_is_against(&s->g, &s->f, "GPU-b", &xid));
+	assert_int_equal(xid, 79);
+	assert_false(judge_is_against(&s->g, &s->f, "GPU-a", &xid));
+	/* A program's own on the other one, told first and with a larger number, hides nothing and blames nobody. */
+	s->f.n_xids = 2;
+	s->f.xids[1] = s->f.xids[0];
+	snprintf(s->f.xids[0].uuid, sizeof(s->f.xids[0].uuid), "GPU-a");
+	s->f.xids[0].xid = 31;
+	s->f.xids[1].xid = 8;
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
+	assert_non_null(strstr(s->g.end.error, "Xid 8 on its GPU 5"));
+	assert_false(judge_is_against(&s->g, &s->f, "GPU-a", &xid));
+	assert_int_equal(xid, 31);
+	assert_true(judge_is_against(&s->g, &s->f, "GPU-b", &xid));
+	/* The job's words, or a quick end, name no card. */
+	reports(s, "", 0);
+	s->f.says_gpu_fault = true;
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_GPU_FAULT);
+	assert_true(judge_is_against(&s->g, &s->f, "GPU-a", &xid));
+	assert_true(judge_is_against(&s->g, &s->f, "GPU-b", &xid));
+	assert_int_equal(xid, 0);
+	s->f.says_gpu_fault = false;
+	comes_to(s, JOB_STEP_FAIL, JOB_CAUSE_EXIT_CODE);
+	assert_false(judge_is_against(&s->g, &s->f, "GPU-a", &xid));
 }
 
 static void test_lost_nodes(void **state)
@@ -435,7 +490,7 @@ static const char whole[] =
 	"\"seen_by_shim\":true,\"started_boot_ms\":5,\"ended_boot_ms\":9,\"started_wall_ms\":50,\"ended_wall_ms\":90,\"text\":\"\"},"
 	"\"facts\":{\"tail\":\"x\\n\",\"tail_of\":\"stderr\",\"tail_is_cut\":true,\"result\":null,\"result_is_cut\":false,"
 	"\"progress\":\"90%\",\"says\":[\"cuda-oom\",\"new-word\",5],\"oom_kills\":2,"
-	"\"peaks\":[[\"GPU-a\",100],[\"GPU-b\",300],\"x\"],\"xids\":[[\"GPU-a\",31]]}}";
+	"\"peaks\":[[\"GPU-a\",100],[\"GPU-b\",300],\"x\"],\"xids\":[[\"GPU-a\",31],[\"GPU-b\",-1],[\"GPU-b\"],5,[7,8]]}}";
 
 static void test_facts_are_read(void **state)
 {
@@ -456,7 +511,9 @@ static void test_facts_are_read(void **state)
 	assert_false(f.says_disk_full);
 	assert_int_equal(f.oom_kills, 2);
 	assert_int_equal(f.peak_mib, 300);
-	assert_int_equal(f.xid, 31);
+	assert_int_equal(f.n_xids, 1);
+	assert_string_equal(f.xids[0].uuid, "GPU-a");
+	assert_int_equal(f.xids[0].xid, 31);
 	end_facts_done(&f);
 	/* Of gpustow run's jobs there are none. */
 	json_object_del(o, "facts");
@@ -489,6 +546,7 @@ int main(void)
 		T(test_words),
 		T(test_results),
 		T(test_evidence_against_cards),
+		T(test_evidence_is_of_the_card_that_reported_it),
 		T(test_lost_nodes),
 		T(test_facts_are_read),
 	};
