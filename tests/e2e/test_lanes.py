@@ -159,33 +159,6 @@ def test_w02_limits_of_a_card_hold_for_its_lane(world, setting, said):
     assert world.judge() == ["lane"]
 
 
-def test_w02_limits_that_change_reach_what_was_handed_out(world):
-    queue = Lanes(world, sim="1", settings=("max_jobs_per_gpu: 2",))
-    queue.tick()
-    first, second, third = queue.put(wait_for("go")), queue.put(note("second")), queue.put(note("third"))
-    pool = queue.put(wait_for("pool"), lane=None)
-    queue.runs(first, pool)
-    before = [queue.attempts(j)[0]["token"] for j in (second, third)]
-    config = queue.home / "config.yml"
-    two = config.read_text()
-    config.write_text(two.replace("max_jobs_per_gpu: 2", "max_jobs_per_gpu: 1"))
-    assert queue.tick()["errors"] == []
-    handed = [queue.attempts(j)[0]["token"] for j in (second, third)]
-    assert not {*before} & {*handed} and queue.queued() == [second, third] and queue.view()["request"] is False
-    queue.tick()  # once is enough
-    assert handed == [queue.attempts(j)[0]["token"] for j in (second, third)]
-    (world.dir / "go").touch()
-    queue.ends(first)
-    until(lambda: queue.tick() and "limit is 1" in (queue.view()["blocked"] or ""), 10, why=lambda: str(queue.view()))
-    assert world.judge() == []
-    config.write_text(two)
-    queue.ends(second, third)
-    assert world.judge() == ["second", "third"] and queue.state(pool) == "running"
-    assert [queue.job(j)["attempt"] for j in (first, second, third)] == [1] * 3
-    (world.dir / "pool").touch()
-    queue.ends(pool)
-
-
 def test_w19_pool_leaves_what_a_lanes_next_one_needs(world):
     queue = Lanes(world, sim="1")
     queue.tick()
@@ -264,7 +237,7 @@ def generation(queue, lane=LANE):
     return queue.rows("SELECT generation, acked_generation FROM lanes WHERE name = ?", lane)[0]
 
 
-def test_limits_that_change_count_for_what_was_handed_out(world):
+def test_w02_limits_that_change_count_for_what_was_handed_out(world):
     queue = Lanes(world, sim="1")
     queue.tick()
     first, second = queue.put(wait_for("go"), vram=1000), queue.put(note("second"), vram=9000)
