@@ -1,0 +1,256 @@
+"""
+A queue over three hosts (queue_hosts) with lanes on their cards, its daemon kept by the keeper's script on the client, and the
+people and the cron that have to do with them: who submits, reorders, pauses, takes out, and sees to the keeper.
+"""
+import os
+import threading
+import time
+
+import lane_judge
+from bed import wait_for
+from lane_judge import Acks, LaneWish
+from queue_hosts import NODES, Hosts, cmdline, state_letter
+
+LANES = {"key:0": 1, "key:1": 1, "jump:0": 1, "fish:0": 1, "key:0,1": 2}
+HOME = "/root/.gpustow"
+KEEPER = ("GPUSTOW_KEEPER_DELAY=1", "GPUSTOW_KEEPER_DELAY_MAX=1", "GPUSTOW_KEEPER_GRACE=5", "GPUSTOW_KEEPER_LOOK=1")
+ACK_S = 4  # so long somebody waits for an acknowledgement before he goes on without
+
+
+def clock():
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class LaneHosts(Hosts):
+    def __init__(self, settings=None):
+        super().__init__(settings)
+        self.lane_wishes, self.acks, self.orphaned = {}, Acks(), set()
+
+    def begin(self):
+        """The nodes have their agents and their lanes, the keeper has its daemon."""
+        self.tick()
+        assert self.ask("queue", "lane", "key:0,1", "concurrency", "2", "--json")[0] == 0 or self.make_wide_lane(), self.story()
+        assert self.ask("queue", "keeper", "install", "--interval", "2", "--json")[0] == 0, self.story()
+        assert self.ensure()[0] == 0, self.story()
+        wait_for(self.leads, 30, self.story)
+
+    def make_wide_lane(self):
+        """A lane of several cards comes into being with its first job."""
+        self.put("wide", "key:0,1", "--gpus", "2")
+        return self.ask("queue", "lane", "key:0,1", "concurrency", "2", "--json")[0] == 0
+
+    def put(self, name, lane, *options, needs=(), n=1, **more):
+        """One or several jobs for that lane (None: for the pool), behind others by their numbers. Returns {name: number}."""
+        names = [name] if n == 1 else [f"{name}-{i}" for i in range(1, n + 1)]
+        for each in names:
+            self.lane_wishes.setdefault(each, LaneWish(lane, needs))
+        words = [*(["--lane", lane] if lane else []), *options]
+        for job in needs.values() if needs else ():
+            words += ["--after", str(job)]
+        ids = self.submit(name, *words, n=n, **more)
+        for each in names if ids else ():
+            self.lane_wishes[each].accepted_at = clock()
+        return dict(zip(names, ids))
+
+    # --- the keeper and its daemon ---
+
+    def ensure(self):
+        return self.ask("queue", "keeper", "ensure", "--json", env=KEEPER, deadline=60)
+
+    def leads(self):
+        doc = self.ask("queue", "status", "--no-tick", "--json")[1]
+        return bool(doc and (doc.get("daemon") or {}).get("leads"))
+
+    def daemons(self):
+        return [p for p in self.named("ctl", "gpustow") if b"queue\0daemon" in cmdline(p)]
+
+    def clients(self):
+        return [p for p in self.named("ctl", "gpustow") if b"queue\0daemon" not in cmdline(p)]
+
+    def keepers(self):
+        return [p for p in self.processes()["ctl"] if b"_loop" in cmdline(p) and state_letter(p) not in "ZX"]
+
+    # --- the end ---
+
+    def settle_alone(self, seconds):
+        """The daemon alone brings all of it to its end: nobody makes a pass. Held jobs are let go of."""
+        def is_quiet():
+            record = self.record()
+            self.release(record)
+            # One that was held and isn't quiet any more is told by the next look.
+            return record.is_quiet() and not self.held(record)
+        wait_for(is_quiet, seconds, lambda: f"quiet\n{self.story()}")
+        wait_for(lambda: not any(self.claims(node) for node in NODES), 60,
+                 lambda: f"no claims: {[list(map(str, self.claims(n))) for n in NODES]}\n{self.story()}")
+
+    @staticmethod
+    def held(record):
+        return [job for job in record.jobs.values() if job["state"] == "pending" and job["held_reason"]]
+
+    def release(self, record):
+        for job in self.held(record):
+            self.lane_wishes[self.name_of(job)].is_released = True
+            self.ask("job", "release", "--json", str(job["id"]))
+
+    @staticmethod
+    def name_of(job):
+        return job["command"].split()[2]
+
+    def end_keeper(self):
+        """Complaints: is it still up, does it stop, is the database whole?"""
+        wrong = []
+        if self.ask("queue", "keeper", "status", "--json")[0] != 0:
+            wrong.append("the keeper isn't up at the end")
+        if self.ask("queue", "keeper", "stop", "--json", env=KEEPER)[0] != 0 or self.daemons() or self.keepers():
+            wrong.append(f"the keeper stops, and there's left: {self.daemons()} {self.keepers()}")
+        if self.ask("queue", "check", "--json")[0] != 0:
+            wrong.append("`queue check` finds the database damaged")
+        return wrong
+
+    def complaints(self):
+        wrong = super().complaints()
+        wrong += lane_judge.complaints(self.record(), self.rows(), self.lane_wishes, LANES, self.acks, self.rebooted, self.orphaned)
+        return wrong
+
+    def story(self):
+        log = self.path("ctl", f"{HOME}/queue-keeper.log")
+        lanes = []
+        for lane in LANES:
+            doc = self.ask("queue", "lane", lane, "--no-tick", "--json")[1] or {}
+            lanes.append(f"{lane} {[(k, doc.get(k)) for k in ('paused', 'request', 'generation', 'acked_generation', 'blocked')]} "
+                         f"{[j['id'] for j in doc.get('running', [])]} {[j['id'] for j in doc.get('queued', [])]}")
+        return "\n".join([super().story(), "--- lanes", *lanes, "--- keeper",
+                          log.read_text(errors="replace")[-3000:] if log.exists() else ""])
+
+    def sanitizer_words(self):
+        log = self.path("ctl", f"{HOME}/queue-keeper.log")
+        words = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return super().sanitizer_words() + [f"sanitizer: {line}" for line in words
+                                            if "Sanitizer" in line and "ERROR" in line or "runtime error:" in line][:3]
+
+
+class Person(threading.Thread):
+    """Somebody who does something to the queue now and then, until it's over. What stops him is a failure of the test."""
+
+    def __init__(self, hosts, rng, over, failures, pause):
+        super().__init__(daemon=True)
+        self.hosts, self.rng, self.over, self.failures, self.pause_s, self.deeds = hosts, rng, over, failures, pause, []
+
+    def run(self):
+        try:
+            while not self.over.wait(self.rng.uniform(*self.pause_s)):
+                self.act()
+        except BaseException as error:
+            self.failures.append(f"{type(self).__name__}: {error!r}")
+
+    def ask(self, *words):
+        code, doc = self.hosts.ask(*words, "--json")
+        self.deeds.append((round(clock(), 2), " ".join(words), code))
+        return doc if doc and code == 0 else {}
+
+    def waiting(self):
+        """{lane or None: [row]} of what waits and isn't held, in its order."""
+        found = {}
+        rows = [j for j in self.hosts.record().jobs.values() if j["state"] == "pending" and not j["held_reason"]]
+        for job in sorted(rows, key=lambda j: (j["lane_seq"] or 0, j["id"])):
+            found.setdefault(job["lane"], []).append(job)
+        return found
+
+    def wish(self, job):
+        return self.hosts.lane_wishes[self.hosts.name_of(job)]
+
+
+class Cron(Person):
+    """`queue keeper ensure`, again and again: what brings a killed keeper back."""
+
+    def act(self):
+        self.hosts.ensure()
+
+
+class Mover(Person):
+    """Reorders, takes out, cancels. Each touched job is marked before, whatever becomes of the command."""
+
+    def move(self, lane, jobs):
+        job, other = self.rng.choice(jobs), self.rng.choice(jobs)
+        to = self.rng.choice((["--to", "head"], ["--to", "tail"], ["--to", "2"], ["--before", str(other["id"])], ["--after", str(other["id"])]))
+        self.wish(job).is_moved = True
+        self.ask("queue", "lane", lane, "move", str(job["id"]), *to)
+
+    def swap(self, lane, jobs):
+        pair = [self.rng.choice(jobs), self.rng.choice(jobs)]
+        for job in pair:
+            self.wish(job).is_moved = True
+        self.ask("queue", "lane", lane, "swap", *(str(job["id"]) for job in pair))
+
+    def assign(self, lane, jobs):
+        job, to = self.rng.choice(jobs), self.rng.choice([None, *LANES])
+        self.wish(job).is_moved = self.wish(job).is_assigned = True
+        began = clock()
+        self.hosts.acks.placed = [(j, node, since, min(until, began) if j == job["id"] else until)
+                                  for j, node, since, until in self.hosts.acks.placed]
+        doc = self.ask("queue", "lane", to or lane or "key:0", "assign", str(job["id"]), *([] if to else ["--none"]))
+        if doc.get("moved") and doc.get("lane"):
+            self.hosts.acks.placed.append((job["id"], doc["lane"].split(":")[0], clock(), float("inf")))
+
+    def cancel(self, lane, jobs):
+        job = self.rng.choice(jobs)
+        doc = self.ask("job", "cancel", str(job["id"]))
+        if any(r.get("cancelled") for r in doc.get("results", [])):
+            self.hosts.acks.cancelled[job["id"]] = clock()
+
+    def act(self):
+        waiting = self.waiting()
+        if not waiting:
+            return
+        lane = self.rng.choice(list(waiting))
+        deeds = [self.assign, self.cancel] if lane is None else [self.move, self.move, self.swap, self.assign, self.cancel]
+        self.rng.choice(deeds)(lane, waiting[lane])
+
+
+class Pauser(Person):
+    """Stops a lane, waits for its node's word, looks on for a while, and lets it go on."""
+
+    def claimed(self, node):
+        return {f"{c.parent.name}/{c.name}" for c in self.hosts.claims(node)}
+
+    def is_acknowledged(self, lane, word):
+        doc = self.ask("queue", "lane", lane, "--no-tick")
+        return doc.get(word) is True and doc.get("request") is False
+
+    def act(self):
+        lane = self.rng.choice(list(LANES))
+        node = lane.split(":")[0]
+        word, stop, go = self.rng.choice((("paused", ["pause"], ["resume"]), ("stopped", ["runner", "stop"], ["runner", "restart"])))
+        before = self.claimed(node)
+        if self.ask("queue", "lane", lane, *stop).get("ok"):
+            end = time.monotonic() + ACK_S
+            while not self.over.is_set() and time.monotonic() < end:
+                before |= self.claimed(node)
+                if self.is_acknowledged(lane, word):
+                    since = clock()
+                    before |= self.claimed(node)
+                    self.over.wait(self.rng.uniform(0.2, 1.5))
+                    self.hosts.acks.paused.append((lane, since, clock(), before))
+                    break
+        while not self.ask("queue", "lane", lane, *go).get("ok"):
+            pass
+
+
+class Releaser(Person):
+    """Lets go of what's held for a prerequisite that failed."""
+
+    def act(self):
+        self.hosts.release(self.hosts.record())
+
+
+def open_lanes(hosts):
+    """Whatever was done to them: all go on."""
+    for lane in LANES:
+        for words in (("resume",), ("runner", "restart")):
+            wait_for(lambda: hosts.ask("queue", "lane", lane, *words, "--json")[0] == 0, 60, hosts.story)
+
+
+def seed_of():
+    return int(os.environ.get("GPUSTOW_FAULT_SEED") or int.from_bytes(os.urandom(4), "big") % 10**9)
+
+
