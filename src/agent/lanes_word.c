@@ -112,6 +112,17 @@ int lanes_put(struct agent *a, struct lane *l, struct err *e)
 	return r;
 }
 
+/* All that a word says but the entries. */
+static void copy_word(const struct lane *from, struct lane *ret)
+{
+	memcpy(ret->queue, from->queue, sizeof(ret->queue));
+	memcpy(ret->name, from->name, sizeof(ret->name));
+	ret->fence = from->fence;
+	ret->generation = from->generation;
+	ret->concurrency = from->concurrency;
+	ret->paused = from->paused;
+}
+
 int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e)
 {
 	CLEANUP(lane_done) struct lane l = {0};
@@ -122,12 +133,7 @@ int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e)
 	if (!lr)
 		return -ENOENT;
 	old = &lr->lane;
-	memcpy(l.queue, old->queue, sizeof(l.queue));
-	memcpy(l.name, old->name, sizeof(l.name));
-	l.fence = old->fence;
-	l.generation = old->generation;
-	l.concurrency = old->concurrency;
-	l.paused = old->paused;
+	copy_word(old, &l);
 	for (size_t i = 0; i < old->n; i++) {
 		int r = i == at ? 0 : lane_add_from(&a->root, &l, old, i, e);
 
@@ -135,6 +141,35 @@ int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e)
 			return r;
 	}
 	return lanes_put(a, &l, e);
+}
+
+static bool has_over(const struct lane *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->entries[i].state == LANE_OVER || l->entries[i].state == LANE_CONFLICT)
+			return true;
+	return false;
+}
+
+int lanes_leave_out_over(struct agent *a, struct err *e)
+{
+	for (size_t k = 0; k < a->lanes->n; k++) {
+		const struct lane *old = &a->lanes->items[k]->lane;
+		CLEANUP(lane_done) struct lane l = {0};
+		int r = 0;
+
+		if (!has_over(old))
+			continue;
+		copy_word(old, &l);
+		for (size_t i = 0; !r && i < old->n; i++)
+			if (old->entries[i].state < LANE_OVER)
+				r = lane_add_from(&a->root, &l, old, i, e);
+		if (!r)
+			r = lanes_put(a, &l, e);
+		if (r)
+			return r;
+	}
+	return 0;
 }
 
 /* ---- the beginning ---- */

@@ -226,6 +226,7 @@ class Pauser(Person):
             end = time.monotonic() + ACK_S
             while not self.over.is_set() and time.monotonic() < end:
                 before |= self.claimed(node)
+                self.ask("queue", "tick")
                 if self.is_acknowledged(lane, word):
                     since = clock()
                     before |= self.claimed(node)

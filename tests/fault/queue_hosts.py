@@ -203,9 +203,9 @@ class Hosts:
 
         def twice(letters, signo):
             wait_for(lambda: are_all(letters, signo) and are_all(letters, signo), 20, f"{host} doesn't come to rest")
-        # First all stand still: what has ended by then has ended.
-        twice("TtZX", signal.SIGSTOP)
         if host != "ctl":
+            # First all stand still: what has ended by then has ended.
+            twice("TtZX", signal.SIGSTOP)
             torn = {f"{c.parent.name}/{c.name}" for c in self.claims(host) if state_of(c / "state") < ENDED}
             self.struck |= torn
             self.rebooted |= torn

@@ -104,12 +104,12 @@ class Submitter(Person):
     def act(self):
         self.n += 1
         lane = self.rng.choice([*LANES, *LANES, None, None])
-        n = min(JOBS - self.made, self.rng.choice((1, 1, 1, 2, 4)))
+        n = min(JOBS - self.made, self.rng.choice((1, 1, 2, 4, 6)))
         key = f"k{self.n}" if self.rng.random() < 0.7 else None
         size = self.rng.choice((["--vram", "1G"], ["--vram", "6G"], ["--vram", "9G"], ["--vram", "15G"], ["--gpus", "0"]))
         wide = ["--gpus", "2"] if lane == "key:0,1" and size[0] == "--vram" and self.rng.random() < 0.3 else []
         words = [*size, *wide, *(["--no-tick"] if self.rng.random() < 0.5 else [])]
-        more = {"seconds": round(self.rng.uniform(0.05, 0.7), 2), "code": self.rng.choice((0, 0, 0, 0, 1, 77)),
+        more = {"seconds": round(self.rng.uniform(0.05, 1), 2), "code": self.rng.choice((0, 0, 0, 0, 1, 77)),
                 "retries": self.rng.choice((0, 1, 2))}
         needs = self.needs(lane)
         while True:
