@@ -24,7 +24,7 @@ def clock():
 class LaneHosts(Hosts):
     def __init__(self, settings=None):
         super().__init__(settings)
-        self.lane_wishes, self.acks, self.orphaned = {}, Acks(), set()
+        self.lane_wishes, self.acks, self.orphaned, self.assigning = {}, Acks(), set(), threading.Lock()
 
     def begin(self):
         """The nodes have their agents and their lanes, the keeper has its daemon."""
@@ -183,6 +183,11 @@ class Mover(Person):
         self.ask("queue", "lane", lane, "swap", *(str(job["id"]) for job in pair))
 
     def assign(self, lane, jobs):
+        # One at a time: where a job is by now is known between two of them only.
+        with self.hosts.assigning:
+            self.assign_one(lane, jobs)
+
+    def assign_one(self, lane, jobs):
         job, to = self.rng.choice(jobs), self.rng.choice([None, *LANES])
         self.wish(job).is_moved = self.wish(job).is_assigned = True
         began = clock()
@@ -223,10 +228,10 @@ class Pauser(Person):
         word, stop, go = self.rng.choice((("paused", ["pause"], ["resume"]), ("stopped", ["runner", "stop"], ["runner", "restart"])))
         before = self.claimed(node)
         if self.ask("queue", "lane", lane, *stop).get("ok"):
+            self.ask("queue", "tick")
             end = time.monotonic() + ACK_S
             while not self.over.is_set() and time.monotonic() < end:
                 before |= self.claimed(node)
-                self.ask("queue", "tick")
                 if self.is_acknowledged(lane, word):
                     since = clock()
                     before |= self.claimed(node)
