@@ -28,16 +28,13 @@ class LaneHosts(Hosts):
 
     def begin(self):
         """The nodes have their agents and their lanes, the keeper has its daemon."""
-        self.tick()
-        assert self.ask("queue", "lane", "key:0,1", "concurrency", "2", "--json")[0] == 0 or self.make_wide_lane(), self.story()
+        def are_known():
+            self.tick()
+            return all(self.ask("queue", "lane", lane, "concurrency", str(n), "--no-tick", "--json")[0] == 0 for lane, n in LANES.items())
+        wait_for(are_known, 60, self.story)
         assert self.ask("queue", "keeper", "install", "--interval", "2", "--json")[0] == 0, self.story()
         assert self.ensure()[0] == 0, self.story()
-        wait_for(self.leads, 30, self.story)
-
-    def make_wide_lane(self):
-        """A lane of several cards comes into being with its first job."""
-        self.put("wide", "key:0,1", "--gpus", "2")
-        return self.ask("queue", "lane", "key:0,1", "concurrency", "2", "--json")[0] == 0
+        wait_for(self.leads, 60, self.story)
 
     def put(self, name, lane, *options, needs=(), n=1, **more):
         """One or several jobs for that lane (None: for the pool), behind others by their numbers. Returns {name: number}."""
@@ -144,8 +141,9 @@ class Person(threading.Thread):
             self.failures.append(f"{type(self).__name__}: {error!r}")
 
     def ask(self, *words):
+        began = clock()
         code, doc = self.hosts.ask(*words, "--json")
-        self.deeds.append((round(clock(), 2), " ".join(words), code))
+        self.deeds.append((round(began, 2), round(clock() - began, 2), " ".join(words), code))
         return doc if doc and code == 0 else {}
 
     def waiting(self):
