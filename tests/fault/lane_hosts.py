@@ -14,6 +14,7 @@ from queue_hosts import NODES, Hosts, cmdline, state_letter
 LANES = {"key:0": 1, "key:1": 1, "jump:0": 1, "fish:0": 1, "key:0,1": 2}
 HOME = "/root/.gpustow"
 KEEPER = ("GPUSTOW_KEEPER_DELAY=1", "GPUSTOW_KEEPER_DELAY_MAX=1", "GPUSTOW_KEEPER_GRACE=5", "GPUSTOW_KEEPER_LOOK=1")
+STUCK_S = 4
 ACK_S = 4  # so long somebody waits for an acknowledgement before he goes on without
 
 
@@ -70,15 +71,37 @@ class LaneHosts(Hosts):
     # --- the end ---
 
     def settle_alone(self, seconds):
-        """The daemon alone brings all of it to its end: nobody makes a pass. Held jobs are let go of."""
+        """
+        The daemon alone brings all of it to its end: nobody makes a pass. Held jobs are let go of. What was moved before
+        something it needs never starts by itself: where nothing goes on for that alone, it goes to the pool.
+        """
+        seen, since = None, time.monotonic()
+
         def is_quiet():
+            nonlocal seen, since
             record = self.record()
             self.release(record)
+            now = [(j["id"], j["state"], j["lane"]) for j in record.jobs.values()]
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > STUCK_S:
+                self.untangle(record)
+                since = time.monotonic()
             # One that was held and isn't quiet any more is told by the next look.
             return record.is_quiet() and not self.held(record)
         wait_for(is_quiet, seconds, lambda: f"quiet\n{self.story()}")
         wait_for(lambda: not any(self.claims(node) for node in NODES), 60,
                  lambda: f"no claims: {[list(map(str, self.claims(n))) for n in NODES]}\n{self.story()}")
+
+    def untangle(self, record):
+        done = {self.name_of(job) for job in record.jobs.values() if job["state"] == "completed"}
+        for lane in LANES:
+            waiting = [j for j in record.jobs.values() if j["lane"] == lane and j["state"] == "pending"]
+            head = min(waiting, key=lambda j: (j["lane_seq"], j["id"]), default=None)
+            if head and set(self.lane_wishes[self.name_of(head)].needs) - done:
+                wish = self.lane_wishes[self.name_of(head)]
+                wish.is_moved = wish.is_assigned = True
+                self.ask("queue", "lane", lane, "assign", str(head["id"]), "--none", "--no-tick", "--json")
 
     @staticmethod
     def held(record):
