@@ -31,7 +31,7 @@ class LaneHosts(Hosts):
         """The nodes have their agents and their lanes, the keeper has its daemon."""
         def are_known():
             self.tick()
-            return all(self.ask("queue", "lane", lane, "concurrency", str(n), "--no-tick", "--json")[0] == 0 for lane, n in LANES.items())
+            return all(self.ask("queue", "lane", lane, "concurrency", str(n), "--json")[0] == 0 for lane, n in LANES.items())
         wait_for(are_known, 60, self.story)
         assert self.ask("queue", "keeper", "install", "--interval", "2", "--json")[0] == 0, self.story()
         assert self.ensure()[0] == 0, self.story()
