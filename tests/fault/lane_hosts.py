@@ -15,7 +15,7 @@ LANES = {"key:0": 1, "key:1": 1, "jump:0": 1, "fish:0": 1, "key:0,1": 2}
 HOME = "/root/.gpustow"
 KEEPER = ("GPUSTOW_KEEPER_DELAY=1", "GPUSTOW_KEEPER_DELAY_MAX=1", "GPUSTOW_KEEPER_GRACE=5", "GPUSTOW_KEEPER_LOOK=1")
 STUCK_S = 4
-ACK_S = 4  # so long somebody waits for an acknowledgement before he goes on without
+ACK_S = 8  # so long somebody waits for an acknowledgement before he goes on without
 
 
 def clock():

@@ -46,6 +46,7 @@ class Hosts:
         self.struck, self.rebooted, self.wishes = set(), set(), {}
         self.said = open(self.lab.dir / "said", "ab")
         self.guard = threading.Lock()  # of the wire's files
+        self.power = threading.Lock()  # the client goes down
         for node in NODES:
             (self.path(node, "/home/job.sh")).write_bytes(JOB.read_bytes())
             (self.path(node, "/run/wall")).write_text("0")
@@ -209,7 +210,9 @@ class Hosts:
             torn = {f"{c.parent.name}/{c.name}" for c in self.claims(host) if state_of(c / "state") < ENDED}
             self.struck |= torn
             self.rebooted |= torn
-        twice("ZX", signal.SIGKILL)
+        # Nobody logs in meanwhile.
+        with self.power:
+            twice("ZX", signal.SIGKILL)
         for path in self.path(host, "/tmp").glob(".gpustow-*"):
             path.unlink()
         self.path(host, "/run/boot_id").write_text(f"{uuid.uuid4()}\n")
@@ -218,8 +221,9 @@ class Hosts:
 
     def spawn(self, *words, env=()):
         command = self.lab.command("ctl", "env", *self.lab.env, "GPUSTOW_TEST_WALL_OFFSET=/run/wall", *env, "gpustow", *words)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.said, text=True, cwd="/",
-                                start_new_session=True)
+        with self.power:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.said, text=True, cwd="/",
+                                    start_new_session=True)
 
     def ask(self, *words, env=(), deadline=180):
         """(exit code, document or None)"""

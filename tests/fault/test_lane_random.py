@@ -114,7 +114,7 @@ class Submitter(Person):
         size = self.rng.choice((["--vram", "1G"], ["--vram", "6G"], ["--vram", "9G"], ["--vram", "15G"], ["--gpus", "0"]))
         wide = ["--gpus", "2"] if lane == "key:0,1" and size[0] == "--vram" and self.rng.random() < 0.3 else []
         words = [*size, *wide, *(["--no-tick"] if self.rng.random() < 0.8 else [])]
-        more = {"seconds": round(self.rng.uniform(0.05, 1.2), 2), "code": self.rng.choice((0, 0, 0, 0, 1, 77)),
+        more = {"seconds": round(self.rng.uniform(0.1, 2.2), 2), "code": self.rng.choice((0, 0, 0, 0, 1, 77)),
                 "retries": self.rng.choice((0, 1, 2))}
         needs = self.needs(lane)
         while True:
