@@ -128,9 +128,10 @@ class LaneHosts(Hosts):
         return wrong
 
     def complaints(self):
-        wrong = super().complaints()
-        wrong += lane_judge.complaints(self.record(), self.rows(), self.lane_wishes, LANES, self.acks, self.rebooted, self.orphaned)
-        return wrong
+        return super().complaints() + self.lane_complaints()
+
+    def lane_complaints(self):
+        return lane_judge.complaints(self.record(), self.rows(), self.lane_wishes, LANES, self.acks, self.rebooted, self.orphaned)
 
     def story(self):
         log = self.path("ctl", f"{HOME}/queue-keeper.log")

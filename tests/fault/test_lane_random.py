@@ -159,7 +159,7 @@ def storm(hosts, seed):
         hosts.settle_alone(60 + JOBS)
         wrong = wrong + hosts.complaints() + hosts.end_keeper()
     except AssertionError as error:
-        wrong = [*wrong, str(error)]
+        wrong = [*wrong, *hosts.lane_complaints()[:10], str(error)]
     wrong += watch.stop()
     return wrong, weather.deeds, sorted(deed for one in people for deed in one.deeds), watch
 
