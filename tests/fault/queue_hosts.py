@@ -335,7 +335,10 @@ class PromiseWatch(threading.Thread):
                 self.look(node)
 
     def look(self, node):
-        """What counts are the files whose owner lives, after they were read as before (protocol.md 9)."""
+        """
+        What counts are the files whose owner lives, after they were read as before (protocol.md 9). Of a killed agent that
+        hasn't gone yet while the next one is there already, both tell of the same jobs: the one with the root's lock counts.
+        """
         paths = list(self.hosts.path(node, "/tmp").glob(".gpustow-*"))
         before, held, rows = self.hosts.holders(paths), {}, {}
         for path in before:
@@ -343,9 +346,9 @@ class PromiseWatch(threading.Thread):
                 rows[path] = promise_rows(path)
             except OSError:
                 pass
-        after = self.hosts.holders(paths)
+        after, agent = self.hosts.holders(paths), self.hosts.agents().get(node)
         for path, cards in rows.items():
-            if after.get(path) == before[path]:
+            if after.get(path) == before[path] == agent:
                 for card, mib in cards.items():
                     held[card] = held.get(card, 0) + mib
         for card, mib in held.items():
