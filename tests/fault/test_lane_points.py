@@ -58,9 +58,9 @@ class LaneBed(QueueBed):
         self.lane_wishes[name].accepted_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         return job
 
-    def complaints(self, others=()):
+    def complaints(self, others=(), rebooted=()):
         return super().complaints(others) + lane_judge.complaints(self.record(), self.rows(), self.lane_wishes, {LANE: 1, BESIDE: 1},
-                                                                  self.acks)
+                                                                  self.acks, rebooted)
 
 
 def scenario(bed):
