@@ -29,10 +29,12 @@ class LaneHosts(Hosts):
 
     def begin(self):
         """The nodes have their agents and their lanes, the keeper has its daemon."""
+        ticks = []
+
         def are_known():
-            self.tick()
+            ticks.append(self.tick())
             return all(self.ask("queue", "lane", lane, "concurrency", str(n), "--json")[0] == 0 for lane, n in LANES.items())
-        wait_for(are_known, 60, self.story)
+        wait_for(are_known, 60, lambda: f"{len(ticks)} passes, the last: {ticks[-1]}\n{self.story()}")
         assert self.ask("queue", "keeper", "install", "--interval", "2", "--json")[0] == 0, self.story()
         assert self.ensure()[0] == 0, self.story()
         wait_for(self.leads, 60, self.story)
@@ -140,6 +142,8 @@ class LaneHosts(Hosts):
             doc = self.ask("queue", "lane", lane, "--no-tick", "--json")[1] or {}
             lanes.append(f"{lane} {[(k, doc.get(k)) for k in ('paused', 'request', 'generation', 'acked_generation', 'blocked')]} "
                          f"{[j['id'] for j in doc.get('running', [])]} {[j['id'] for j in doc.get('queued', [])]}")
+        nodes = (self.ask("queue", "nodes", "--no-tick", "--json")[1] or {}).get("nodes", [])
+        lanes += [str([(k, node.get(k)) for k in ("name", "state", "last_error", "probed_at", "last_seen_at")]) for node in nodes]
         return "\n".join([super().story(), "--- lanes", *lanes, "--- keeper",
                           log.read_text(errors="replace")[-3000:] if log.exists() else ""])
 
