@@ -103,14 +103,17 @@ def judge_acks(runs, wishes, acks, wrong):
 
 def judge_reboots(record, rebooted, wrong):
     for key, a in record.attempts.items():
-        if a["cause"] == "node-rebooted" and record.mark(key) not in rebooted:
-            wrong.append(f"{record.mark(key)} counts as gone with its node, and it wasn't there when that went down")
+        mark = record.mark(key)
+        if a["cause"] == "node-rebooted" and mark not in rebooted:
+            wrong.append(f"{mark} counts as gone with its node, and it wasn't there when that went down")
+        if rebooted.get(mark) and a["cause"] not in ("node-rebooted", "cancelled"):
+            wrong.append(f"{mark} went down with its node and counts as {a['cause']}, exit code {a['exit_code']}")
 
 
-def complaints(record, rows, wishes, lanes, acks, rebooted=(), orphaned=()):
+def complaints(record, rows, wishes, lanes, acks, rebooted=None, orphaned=()):
     """
     What's wrong. rows: as queue_judge's, those of one place in their order. wishes: by name. lanes: {name: concurrency}.
-    rebooted: marks of what ran, or was about to, when its node went down.
+    rebooted: {mark: nothing else had struck it} of what ran, or was about to, when its node went down.
     """
     wrong, runs = [], runs_of(rows)
     for lane, concurrency in lanes.items():
@@ -120,5 +123,5 @@ def complaints(record, rows, wishes, lanes, acks, rebooted=(), orphaned=()):
             judge_order(lane, own, wishes, wrong)
     judge_needs(runs, wishes, wrong)
     judge_acks(runs, wishes, acks, wrong)
-    judge_reboots(record, rebooted, wrong)
+    judge_reboots(record, rebooted or {}, wrong)
     return wrong

@@ -43,7 +43,7 @@ class Hosts:
         self.lab = Lab(NODES)
         self.inits = {host: int((self.lab.dir / host / "init.pid").read_text()) for host in ("ctl", *NODES)}
         self.spaces = {os.readlink(f"/proc/{pid}/ns/pid"): host for host, pid in self.inits.items()}
-        self.struck, self.rebooted, self.wishes = set(), set(), {}
+        self.struck, self.rebooted, self.wishes = set(), {}, {}
         self.said = open(self.lab.dir / "said", "ab")
         self.guard = threading.Lock()  # of the wire's files
         self.power = threading.Lock()  # the client goes down
@@ -208,8 +208,8 @@ class Hosts:
             # First all stand still: what has ended by then has ended.
             twice("TtZX", signal.SIGSTOP)
             torn = {f"{c.parent.name}/{c.name}" for c in self.claims(host) if state_of(c / "state") < ENDED}
+            self.rebooted.update({mark: mark not in self.struck for mark in torn})
             self.struck |= torn
-            self.rebooted |= torn
         # Nobody logs in meanwhile.
         with self.power:
             twice("ZX", signal.SIGKILL)

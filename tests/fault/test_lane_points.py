@@ -58,7 +58,7 @@ class LaneBed(QueueBed):
         self.lane_wishes[name].accepted_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         return job
 
-    def complaints(self, others=(), rebooted=()):
+    def complaints(self, others=(), rebooted=None):
         return super().complaints(others) + lane_judge.complaints(self.record(), self.rows(), self.lane_wishes, {LANE: 1, BESIDE: 1},
                                                                   self.acks, rebooted)
 
