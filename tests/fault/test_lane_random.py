@@ -101,7 +101,7 @@ class Submitter(Person):
 
     def needs(self, lane):
         """One that was submitted lately: of the same lane, of the same node, of another one, of the pool."""
-        if not self.last or self.rng.random() > 0.4:
+        if not self.last or self.rng.random() > 0.2:
             return {}
         name = self.rng.choice(list(self.last)[-10:])
         return {name: self.last[name]}
