@@ -26,6 +26,7 @@ class LaneHosts(Hosts):
     def __init__(self, settings=None):
         super().__init__(settings)
         self.lane_wishes, self.acks, self.orphaned, self.assigning = {}, Acks(), set(), threading.Lock()
+        self.at_lane = {lane: threading.Lock() for lane in LANES}  # whoever stops it and lets it go on
 
     def begin(self):
         """The nodes have their agents and their lanes, the keeper has its daemon."""
@@ -208,6 +209,13 @@ class Mover(Person):
             self.wish(job).is_moved = True
         self.ask("queue", "lane", lane, "swap", *(str(job["id"]) for job in pair))
 
+    def skip(self, lane, jobs):
+        """Whichever is the first by then. Nobody's word for it: it may be any of them."""
+        doc = self.ask("queue", "lane", lane, "skip")
+        for job in jobs:
+            if job["id"] == doc.get("skipped") or not doc:
+                self.wish(job).is_moved = True
+
     def assign(self, lane, jobs):
         # One at a time: where a job is by now is known between two of them only.
         with self.hosts.assigning:
@@ -234,7 +242,7 @@ class Mover(Person):
         if not waiting:
             return
         lane = self.rng.choice(list(waiting))
-        deeds = [self.assign, self.cancel] if lane is None else [self.move, self.move, self.swap, self.assign, self.cancel]
+        deeds = [self.assign, self.cancel] if lane is None else [self.move, self.move, self.swap, self.skip, self.assign, self.cancel]
         self.rng.choice(deeds)(lane, waiting[lane])
 
 
@@ -250,6 +258,10 @@ class Pauser(Person):
 
     def act(self):
         lane = self.rng.choice(list(LANES))
+        with self.hosts.at_lane[lane]:
+            self.pause(lane)
+
+    def pause(self, lane):
         node = lane.split(":")[0]
         word, stop, go = self.rng.choice((("paused", ["pause"], ["resume"]), ("stopped", ["runner", "stop"], ["runner", "restart"])))
         before = self.claimed(node)
@@ -268,6 +280,23 @@ class Pauser(Person):
             pass
 
 
+class Admin(Person):
+    """Takes a lane from its node or a node out of service, for a while. What runs there goes on."""
+
+    def act(self):
+        lane = self.rng.choice(list(LANES))
+        with self.hosts.at_lane[lane]:
+            self.take_away(lane)
+
+    def take_away(self, lane):
+        node = lane.split(":")[0]
+        away, back = self.rng.choice(((("lane", lane, "runner", "off"), ("lane", lane, "runner", "on")), (("drain", node), ("resume", node))))
+        self.ask("queue", *away)
+        self.over.wait(self.rng.uniform(0.2, 2))
+        while not self.ask("queue", *back).get("ok") and not self.over.is_set():
+            pass
+
+
 class Releaser(Person):
     """Lets go of what's held for a prerequisite that failed."""
 
@@ -278,8 +307,10 @@ class Releaser(Person):
 def open_lanes(hosts):
     """Whatever was done to them: all go on."""
     for lane in LANES:
-        for words in (("resume",), ("runner", "restart")):
+        for words in (("resume",), ("runner", "restart"), ("runner", "on")):
             wait_for(lambda: hosts.ask("queue", "lane", lane, *words, "--json")[0] == 0, 60, hosts.story)
+    for node in NODES:
+        wait_for(lambda: hosts.ask("queue", "resume", node, "--json")[0] == 0, 60, hosts.story)
 
 
 def seed_of():

@@ -1,19 +1,20 @@
 """
 Lanes on three hosts, the daemon kept by the keeper's script, GPUSTOW_FAULT_JOBS short jobs (60; `./dev fault`: 1000) in lanes
 and in the pool beside them, and meanwhile, at random: kill -9 of agents, the daemon, the keeper's loop, shims, jobs, clients in
-the middle of a command, relays and sshds; links that are cut, clocks that are set; nodes and the queue's own machine that go
+the middle of a command, relays and sshds; agents and daemons that stand still for a while; links that are cut, clocks that are set; nodes and the queue's own machine that go
 down and come up with another boot id. People submit, reorder, pause, take out and cancel all the time. Then all is calm, the
 daemon alone brings everything to its end, and the jobs' own files are the judge. The seed is printed; GPUSTOW_FAULT_SEED
 repeats it (as far as chance is ours).
 """
 import os
 import random
+import signal
 import threading
 import time
 
 import pytest
 
-from lane_hosts import LANES, Cron, LaneHosts, Mover, Pauser, Person, Releaser, open_lanes, seed_of
+from lane_hosts import LANES, Admin, Cron, LaneHosts, Mover, Pauser, Person, Releaser, open_lanes, seed_of
 from queue_hosts import NODES, PromiseWatch, missing
 from test_queue_random import Storm
 
@@ -68,10 +69,25 @@ class LaneStorm(Storm):
         self.hosts.power_off("ctl")
         return "reboot the queue's machine"
 
+    def freeze(self, what, pids):
+        """It stands still for longer than anybody waits, and goes on as if nothing had been."""
+        if not pids:
+            return f"no {what}"
+        pid, seconds = self.rng.choice(pids), self.rng.choice((0.5, 2, 4))
+        self.hosts.kill(pid, signal.SIGSTOP)
+        self.later(seconds, self.hosts.kill, pid, signal.SIGCONT)
+        return f"freeze {what} {pid} for {seconds} s"
+
+    def freeze_daemon(self):
+        return self.freeze("daemon", self.hosts.daemons())
+
+    def freeze_agent(self):
+        return self.freeze("agent", list(self.hosts.agents().values()))
+
     STRIKES = [(4, kill_client), (1, Storm.kill_ssh), (4, Storm.kill_agent), (1, Storm.kill_sampler),
                (2, Storm.kill_relay), (1, Storm.kill_session), (1, Storm.kill_listener), (3, Storm.kill_shim), (1, kill_job),
                (3, Storm.cut_link), (1, Storm.set_clock), (1, Storm.fill_disk), (3, kill_daemon), (2, kill_keeper),
-               (1, kill_both), (3, reboot_node), (1, reboot_client)]
+               (1, kill_both), (2, freeze_daemon), (2, freeze_agent), (3, reboot_node), (1, reboot_client)]
 
     def draw(self):
         if not self.deck:
@@ -137,7 +153,8 @@ def storm(hosts, seed):
     def person(kind, *pause):
         return kind(hosts, random.Random(rng.random()), over, failures, pause)
     submits = person(Submitter, 0, 0)
-    people = [person(Cron, 0.3, 1), person(Releaser, 1, 2), person(Mover, 0, 0.3), person(Mover, 0, 0.3), person(Pauser, 0, 0.5)]
+    people = [person(Cron, 0.3, 1), person(Releaser, 1, 2), person(Mover, 0, 0.3), person(Mover, 0, 0.3), person(Pauser, 0, 0.5),
+              person(Admin, 0.5, 2)]
     submits.begin()
     sky = threading.Thread(target=weather.run)
     weather.began = time.monotonic()
