@@ -210,10 +210,10 @@ class Mover(Person):
         self.ask("queue", "lane", lane, "swap", *(str(job["id"]) for job in pair))
 
     def skip(self, lane, jobs):
-        """Whichever is the first by then. Nobody's word for it: it may be any of them."""
+        """Whichever is the first by then, held or not; where nobody says, it may be any of them."""
         doc = self.ask("queue", "lane", lane, "skip")
-        for job in jobs:
-            if job["id"] == doc.get("skipped") or not doc:
+        for job in self.hosts.record().jobs.values():
+            if job["lane"] == lane and (job["id"] == doc.get("skipped") or not doc):
                 self.wish(job).is_moved = True
 
     def assign(self, lane, jobs):
