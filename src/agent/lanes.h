@@ -78,6 +78,11 @@ int lane_compare_word(const struct lane *stored, const struct fence *f, uint64_t
 int lanes_put(struct agent *a, struct lane *l, struct err *e);
 /* Takes one entry out, durably; -ENOENT: none waits by that name. */
 int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e);
+/*
+ * What has ended goes out of the lanes' files. Only its claim or its retired line keeps such an entry from starting again: so
+ * call it before lines are left out (retired_compact). A failure: leave out nothing.
+ */
+int lanes_leave_out_over(struct agent *a, struct err *e);
 
 /* "queued", "claimed", "started", "ended" or "conflict": an entry as of now. */
 const char *lanes_entry_state(const struct agent *a, const struct lane_entry *x);

@@ -138,6 +138,35 @@ int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e)
 	return lanes_put(a, &l, e);
 }
 
+static bool has_over(const struct lane *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->entries[i].state == LANE_OVER || l->entries[i].state == LANE_CONFLICT)
+			return true;
+	return false;
+}
+
+int lanes_leave_out_over(struct agent *a, struct err *e)
+{
+	for (size_t k = 0; k < a->lanes->n; k++) {
+		const struct lane *old = &a->lanes->items[k]->lane;
+		CLEANUP(lane_done) struct lane l = {0};
+		int r = 0;
+
+		if (!has_over(old))
+			continue;
+		lane_copy_head(old, &l);
+		for (size_t i = 0; !r && i < old->n; i++)
+			if (old->entries[i].state < LANE_OVER)
+				r = lane_add_from(&a->root, &l, old, i, e);
+		if (!r)
+			r = lanes_put(a, &l, e);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
 /* ---- the beginning ---- */
 
 static void load_one(void *arg, struct lane *l)

@@ -186,7 +186,9 @@ void agent_compact(struct agent *a)
 	/* Looked through again when they're twice as many: while they're young none of them goes. */
 	if (retired_count(a->retired) < 2 * a->n_compacted)
 		return;
-	n = retired_compact(&a->root, clock_wall_ms(), &e);
+	n = retired_count(a->retired) < 2 * RETIRED_KEEP ? 0 : lanes_leave_out_over(a, &e);
+	if (!n)
+		n = retired_compact(&a->root, clock_wall_ms(), &e);
 	if (n)
 		agent_log(
 			a, n < 0 ? "%s" : "old lines were left out of the retired ones%s", e.text);

@@ -26,7 +26,7 @@
  *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
- *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c strikes
+ *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c and fault/test_lane_points.py strike
  *                        agent.after-lane-claim             its claim is durable, the lane doesn't know, no shim; so too
  *   agent/lane.c         agent.before-lane-stored       [e] a lane's new file isn't there yet; so too
  *   agent/lanes_word.c   agent.after-lane-stored            it's durable, nobody goes by it, and it isn't answered; so too
@@ -47,7 +47,7 @@
  *   queue/settle.c       queue.before-settle                ends are known, not on record
  *                        queue.after-settle                 on record, no ack sent
  *                        queue.after-ack                    acks handed to the links
- *   queue/held.c         daemon.before-pass                 a pass of the daemon is about to begin; e2e/test_daemon.py strikes all of these
+ *   queue/held.c         daemon.before-pass                 a pass of the daemon is about to begin; e2e/test_daemon.py and fault/test_lane_points.py strike all of these
  *                        daemon.before-news                 what nodes said between two passes is about to be settled
  *   svc/daemon.c         daemon.after-pass                  a pass is on record, nobody was told of it
  *   config/file.c        config.before-replace          [e] the new config.yml is durable beside the old one; e2e/test_config.py strikes

@@ -1,12 +1,14 @@
 #!/bin/sh
-# One job: tells the judge that it starts, works, tells that it ends.
+# One job: tells the judge that it starts, works, tells that it ends; each with the seconds since the machine's boot.
 # job.sh NAME MIB SECONDS CODE [oom]; MIB 0: holds nothing
 judge=$(dirname "$0")/judge
-printf 'start %s %s %s\n' "$1" "$GPUSTOW_MARK" "$$" >>"$judge"
+read -r up _ </proc/uptime
+printf 'start %s %s %s %s\n' "$1" "$GPUSTOW_MARK" "$$" "$up" >>"$judge"
 if [ "$5" = oom ] && [ ! -e "$judge.$1.oom" ]; then
 	: >"$judge.$1.oom"
 	echo "CUDA out of memory"
-	printf 'end %s %s 1\n' "$1" "$GPUSTOW_MARK" >>"$judge"
+	read -r up _ </proc/uptime
+	printf 'end %s %s 1 %s\n' "$1" "$GPUSTOW_MARK" "$up" >>"$judge"
 	exit 1
 fi
 if [ "$2" = 0 ]; then
@@ -14,5 +16,6 @@ if [ "$2" = 0 ]; then
 else
 	"$GPUSTOW_TEST_PROGRAM" simjob --vram "$2" --ramp 0 --for "$3"
 fi
-printf 'end %s %s %s\n' "$1" "$GPUSTOW_MARK" "$4" >>"$judge"
+read -r up _ </proc/uptime
+printf 'end %s %s %s %s\n' "$1" "$GPUSTOW_MARK" "$4" "$up" >>"$judge"
 exit "$4"

@@ -117,7 +117,7 @@ class QueueBed(Bed):
         return Record(queue_judge.read(self.db))
 
     def rows(self):
-        return [("here", *row) for row in self.judged() if len(row) == 4]
+        return [("here", *row) for row in self.judged() if len(row) == 5]
 
     def is_over(self):
         return self.record().is_quiet() and not list((self.root / "claims").glob("*/*/state"))

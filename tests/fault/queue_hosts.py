@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import queue_judge
-from bed import comm, promise_rows, wait_for
+from bed import comm, promise_rows, state_of, wait_for
 from queue_judge import Record, Wish
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
@@ -23,6 +24,7 @@ NODES = ("key", "jump", "fish")
 CARD_MIB = 24576
 DB = "/root/.gpustow/queue.db"
 FILL = "filler"
+ENDED = 3  # bed.state_of
 HOUR_MS = 3600 * 1000
 JOB = Path(__file__).with_name("job.sh")
 SETTINGS = {"headroom_mb": 0, "max_jobs_per_gpu": 0, "max_cpu_jobs_per_node": 0, "tick_min_interval": 0, "card_faults": 0,
@@ -41,9 +43,10 @@ class Hosts:
         self.lab = Lab(NODES)
         self.inits = {host: int((self.lab.dir / host / "init.pid").read_text()) for host in ("ctl", *NODES)}
         self.spaces = {os.readlink(f"/proc/{pid}/ns/pid"): host for host, pid in self.inits.items()}
-        self.struck, self.wishes = set(), {}
+        self.struck, self.rebooted, self.wishes = set(), {}, {}
         self.said = open(self.lab.dir / "said", "ab")
         self.guard = threading.Lock()  # of the wire's files
+        self.power = threading.Lock()  # the client goes down
         for node in NODES:
             (self.path(node, "/home/job.sh")).write_bytes(JOB.read_bytes())
             (self.path(node, "/run/wall")).write_text("0")
@@ -137,7 +140,7 @@ class Hosts:
         for node in NODES:
             path = self.path(node, "/home/judge")
             if path.exists():
-                found += [(node, *line.split()) for line in path.read_text().splitlines() if len(line.split()) == 4]
+                found += [(node, *line.split()) for line in path.read_text().splitlines() if len(line.split()) == 5]
         return found
 
     def record(self):
@@ -183,12 +186,44 @@ class Hosts:
     def is_listening(self, node):
         return any(b"[listener]" in cmdline(pid) for pid in self.named(node, "sshd"))
 
+    def power_off(self, host):
+        """
+        The machine goes down under everything: all of its processes at once, and with them what lies in its memory only. (A
+        look at the record on the client isn't part of it.) The next boot has another id; sshd is started by whoever boots it.
+        """
+        def living():
+            # The first process's own sleep is as good as itself (tests/lab/init.sh).
+            return [p for p in self.processes()[host] if state_letter(p) not in "ZX" and comm(p) not in ("python3", "nsenter") and
+                    cmdline(p) != b"sleep\x001000\0"]
+
+        def are_all(letters, signo):
+            pids = [p for p in living() if state_letter(p) not in letters]
+            for pid in pids:
+                self.kill(pid, signo)
+            return not pids
+
+        def twice(letters, signo):
+            wait_for(lambda: are_all(letters, signo) and are_all(letters, signo), 20, f"{host} doesn't come to rest")
+        if host != "ctl":
+            # First all stand still: what has ended by then has ended.
+            twice("TtZX", signal.SIGSTOP)
+            torn = {f"{c.parent.name}/{c.name}" for c in self.claims(host) if state_of(c / "state") < ENDED}
+            self.rebooted.update({mark: mark not in self.struck for mark in torn})
+            self.struck |= torn
+        # Nobody logs in meanwhile.
+        with self.power:
+            twice("ZX", signal.SIGKILL)
+        for path in self.path(host, "/tmp").glob(".gpustow-*"):
+            path.unlink()
+        self.path(host, "/run/boot_id").write_text(f"{uuid.uuid4()}\n")
+
     # --- commands on the client ---
 
     def spawn(self, *words, env=()):
         command = self.lab.command("ctl", "env", *self.lab.env, "GPUSTOW_TEST_WALL_OFFSET=/run/wall", *env, "gpustow", *words)
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.said, text=True, cwd="/",
-                                start_new_session=True)
+        with self.power:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.said, text=True, cwd="/",
+                                    start_new_session=True)
 
     def ask(self, *words, env=(), deadline=180):
         """(exit code, document or None)"""
@@ -211,8 +246,8 @@ class Hosts:
 
     def submit(self, name, *options, n=1, seconds=0.2, code=0, retries=0, key=None, is_limited=False, env=()):
         """
-        n jobs in one command, as `NAME-1`, ... Returns whether gpustow said that they're in. Each name stands for one job, so a
-        submit that died unanswered is made again only under its key.
+        n jobs in one command, as `NAME-1`, ... Returns their numbers, none when nobody said that they're in. Each name stands for
+        one job, so a submit that died unanswered is made again only under its key.
         """
         names = [name] if n == 1 else [f"{name}-{i}" for i in range(1, n + 1)]
         for each in names:
@@ -224,7 +259,7 @@ class Hosts:
         is_in = bool(doc and doc.get("ok"))
         for each in names if is_in else ():
             self.wishes[each].is_accepted = True
-        return is_in
+        return [job["id"] for job in doc.get("jobs", [doc.get("job")])] if is_in else []
 
     # --- the end ---
 
@@ -300,7 +335,10 @@ class PromiseWatch(threading.Thread):
                 self.look(node)
 
     def look(self, node):
-        """What counts are the files whose owner lives, after they were read as before (protocol.md 9)."""
+        """
+        What counts are the files whose owner lives, after they were read as before (protocol.md 9). Of a killed agent that
+        hasn't gone yet while the next one is there already, both tell of the same jobs: the one with the root's lock counts.
+        """
         paths = list(self.hosts.path(node, "/tmp").glob(".gpustow-*"))
         before, held, rows = self.hosts.holders(paths), {}, {}
         for path in before:
@@ -308,9 +346,9 @@ class PromiseWatch(threading.Thread):
                 rows[path] = promise_rows(path)
             except OSError:
                 pass
-        after = self.hosts.holders(paths)
+        after, agent = self.hosts.holders(paths), self.hosts.agents().get(node)
         for path, cards in rows.items():
-            if after.get(path) == before[path]:
+            if after.get(path) == before[path] == agent:
                 for card, mib in cards.items():
                     held[card] = held.get(card, 0) + mib
         for card, mib in held.items():

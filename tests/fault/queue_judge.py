@@ -1,6 +1,6 @@
 """
 The judge of the queue: holds the record (the database, read by SQLite alone) against what the jobs wrote themselves, one
-"start NAME MARK PID" and one "end NAME MARK CODE" each, into a file that gpustow never touches.
+"start NAME MARK PID CLOCK" and one "end NAME MARK CODE CLOCK" each, into a file that gpustow never touches.
 """
 import json
 import re
@@ -60,7 +60,7 @@ class Record:
 
 def starts_and_ends(rows, record, others, wrong):
     starts, ends = defaultdict(list), {}
-    for place, word, name, mark, number in rows:
+    for place, word, name, mark, number, *_ in rows:
         if mark.split("/")[0] not in (record.queue, *others):
             wrong.append(f"{mark} is of no queue that's known here")
         if word == "start":

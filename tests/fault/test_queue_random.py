@@ -107,14 +107,16 @@ class Storm:
     STRIKES = [(4, kill_client), (2, kill_ssh), (3, kill_agent), (1, kill_sampler), (2, kill_relay), (2, kill_session),
                (1, kill_listener), (3, kill_shim), (1, kill_job), (2, cut_link), (2, set_clock), (2, fill_disk)]
 
+    def draw(self):
+        return self.rng.choice([what for weight, what in self.STRIKES for _ in range(weight)])
+
     def run(self):
-        kinds = [what for weight, what in self.STRIKES for _ in range(weight)]
         next_at = time.monotonic() + 1.5
         while not self.over.wait(0.02):
             self.go_on()
             if time.monotonic() >= next_at:
                 try:
-                    deed = self.rng.choice(kinds)(self)
+                    deed = self.draw()(self)
                 except OSError as error:
                     deed = f"{error}"
                 self.deeds.append(f"{time.monotonic() - self.began:.2f} {deed}")

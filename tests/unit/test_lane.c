@@ -1281,6 +1281,73 @@ static void no_room_for_a_claim(void **state)
 }
 #endif
 
+/* Lines of other attempts, so many that those which ended long ago go. */
+static void fill_retired(int n)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	CLEANUP_CLOSE int fd = -1;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/retired", t.root);
+	fd = open(path, O_WRONLY | O_APPEND);
+	assert_true(fd >= 0);
+	for (int i = 1; i <= n; i++)
+		buf_printf(&b,
+			"ffffffffffffffffffffffffffffffff/%d.1 %032x {\"how\":\"exit\",\"reason\":\"none\",\"code\":0,"
+			"\"ended_wall_ms\":1000,\"text\":\"\"}\n",
+			i, i);
+	assert_int_equal(fd_write_all(fd, b.data, b.len), 0);
+}
+
+static void wait_retired(void)
+{
+	json_t *o = NULL;
+	size_t n = 1;
+
+	for (int64_t until = clock_boot_ms() + 20000; n && clock_boot_ms() < until;
+		poll(NULL, 0, 20)) {
+		json_decref(o);
+		o = observe(NULL);
+		n = json_array_size(json_object_get(o, "claims"));
+	}
+	json_decref(o);
+	assert_int_equal(n, 0);
+}
+
+#ifdef GPUSTOW_FAULT_POINTS
+/* What keeps an entry that is over from starting again is its line, and lines don't stay for ever. */
+static void over_longer_than_its_line_is_kept(void **state)
+{
+	char path[320];
+
+	go_lane("n1:0", 1,
+		json_pack("[o, o]", entry(1, ":", 0, 1000),
+			needing(entry(2, ":", 0, 1000), 9, "ok")));
+	wait_ran(1);
+	json_decref(agent_client_expect(&c, "ended", 1));
+	agent_client_send(&c, json_pack("{s:s, s:[[i, i]]}", "op", "ack", "jobs", 1, 1));
+	wait_retired();
+	fill_retired(25000);
+	put("wall", "3000000000"); /* a month and some days */
+	in_dir("wall", path);
+	setenv("GPUSTOW_TEST_WALL_OFFSET", path, 1);
+	for (int i = 0; i < 3; i++) {
+		json_t *o;
+
+		restart(NULL);
+		o = observe(NULL);
+		assert_queued(lane_in(o, "n1:0"), "2");
+		json_decref(o);
+	}
+	unsetenv("GPUSTOW_TEST_WALL_OFFSET");
+	assert_ran("1 ");
+	/* What waits is still whole. */
+	go_lane("n1:0", 2, json_pack("[o, o]", entry(3, ":", 0, 1000), known(2)));
+	wait_ran(2);
+	assert_ran("1 3 ");
+}
+#endif
+
 /* What a shim of these tests starts: an agent like theirs. */
 static int serve(const char *root)
 {
@@ -1330,6 +1397,7 @@ int main(int argc, char **argv)
 		TEST(killed_at_each_point),
 		TEST(full_disk),
 		TEST(no_room_for_a_claim),
+		TEST(over_longer_than_its_line_is_kept),
 #endif
 	};
 
