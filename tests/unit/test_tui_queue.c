@@ -1,7 +1,6 @@
 /*
- * The queue's screen without a terminal: every key of its table, clicks, order, scope and activity; its pictures compared
- * whole (tests/golden/tui/queue_*; GPUSTOW_UPDATE_GOLDEN=1 writes them anew, and git shows what changed); and its layout at
- * many sizes and after random keys and clicks.
+ * The queue's screen without a terminal: every key of its table, clicks, order, scope and activity. Its pictures are
+ * test_tui_pictures.c's, its layout at any size test_tui_layout.c's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,15 +8,12 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <fcntl.h>
+#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/alloc.h"
-#include "base/fd.h"
 #include "queue_world.h"
-#include "golden_screen.h"
 
 static struct queue_want wish(struct queue_world *w)
 {
@@ -484,159 +480,6 @@ static void test_what_is_no_snapshot(void **state)
 	json_decref(o);
 }
 
-/* ---- golden screens ---- */
-
-static void golden(struct queue_world *w, const char *what)
-{
-	static const int sizes[][2] = {{60, 20}, {80, 24}, {120, 40}, {250, 70}};
-
-	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-		CLEANUP(buf_done) struct buf b = {0};
-		char name[64];
-
-		/* Twice: the first remembers where its windows begin. */
-		queue_world_draw(w, sizes[i][0], sizes[i][1]);
-		queue_world_draw(w, sizes[i][0], sizes[i][1]);
-		grid_text(&w->f.grid, &b);
-		if (sizes[i][0] == 120)
-			grid_styles(&w->f.grid, &b);
-		snprintf(name, sizeof(name), "queue_%s-%dx%d", what, sizes[i][0], sizes[i][1]);
-		assert_golden(name, &b);
-	}
-}
-
-static void test_golden_screens(void **state)
-{
-	struct queue_world w;
-	json_t *shown;
-
-	queue_world_init(&w);
-	golden(&w, "reading");
-	queue_world_take(&w);
-	golden(&w, "none");
-	queue_world_done(&w);
-	queue_world_make(&w, 1, 2);
-	golden(&w, "one");
-	queue_world_done(&w);
-	queue_world_make(&w, 8, 8);
-	golden(&w, "eight");
-	press(&w, 'p');
-	golden(&w, "eight_capacity");
-	press(&w, 'p');
-	golden(&w, "eight_procs");
-	queue_world_done(&w);
-	queue_world_lab(&w);
-	golden(&w, "lab");
-	select_job(&w, 5);
-	press(&w, KEY_RETURN);
-	shown = json_pack("{s:I, s:s, s:[{s:I, s:b, s:s, s:s}], s:{s:s, s:s}}", "id", (json_int_t)5,
-		"why", "held: job 1 failed, and it was to complete", "needs", "id", (json_int_t)1,
-		"any", 0, "state", "failed", "name", QUEUE_HOSTILE, "job", "command",
-		"python -m train --config configs/base.yaml --out /data/some/long/path/to/results --seed 17 --resume",
-		"workdir", "/home/li/\xe6\xb7\xb1\xe5\xb1\xa4");
-	queue_model_take_shown(&w.m, shown);
-	json_decref(shown);
-	press(&w, 'c');
-	golden(&w, "lab_detail");
-	press(&w, KEY_ESC);
-	press(&w, 'L');
-	queue_model_take_log(&w.m, 5, "epoch 1\nepoch 2\n" QUEUE_HOSTILE "\nepoch 3\n", NULL);
-	golden(&w, "lab_log");
-	press(&w, '?');
-	golden(&w, "help");
-	press(&w, '?');
-	w.f.grid.ascii = true;
-	golden(&w, "ascii");
-	queue_world_done(&w);
-}
-
-/* ---- any size, any keys ---- */
-
-static void check_grid(struct frame *f)
-{
-	for (int y = 0; y < f->grid.rows; y++)
-		for (int x = 0; x < f->grid.cols; x++) {
-			const struct cell *c = grid_at(&f->grid, x, y);
-
-			for (const char *s = c->text; *s; s++)
-				assert_true((unsigned char)*s >= 0x20 && *s != 0x7F);
-			/* The bottom row is never written. */
-			if (y == f->grid.rows - 1 && f->grid.rows > 1)
-				assert_string_equal(c->text, "");
-		}
-	for (size_t i = 0; i < f->n_hits; i++) {
-		struct rect r = f->hits[i].at;
-
-		assert_true(r.x >= 0 && r.y >= 0 && r.x + r.w <= f->grid.cols &&
-			    r.y + r.h <= f->grid.rows);
-	}
-}
-
-static void test_any_size(void **state)
-{
-	static const int widths[] = {1, 2, 20, 59, 60, 61, 72, 80, 99, 100, 101, 119, 160, 300},
-			 heights[] = {1, 2, 10, 19, 20, 21, 24, 29, 30, 31, 40, 70, 100};
-	struct queue_world w;
-
-	queue_world_lab(&w);
-	for (int mode = 0; mode < 16; mode++) {
-		w.m.is_capacity = mode & 1;
-		w.m.has_detail = mode & 2;
-		w.m.has_log = mode & 4;
-		w.m.has_help = mode & 8;
-		for (size_t i = 0; i < ARRAY_LEN(widths); i++)
-			for (size_t k = 0; k < ARRAY_LEN(heights); k++) {
-				queue_world_draw(&w, widths[i], heights[k]);
-				check_grid(&w.f);
-			}
-	}
-	queue_world_done(&w);
-}
-
-static void test_random_keys_and_clicks(void **state)
-{
-	const char *given = getenv("SEED");
-	unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-
-	print_message("SEED=%u\n", seed);
-	srandom(seed);
-	for (int world = 0; world < 3; world++) {
-		struct queue_world w;
-		int cols = 120, rows = 40;
-
-		if (world == 2)
-			queue_world_lab(&w);
-		else
-			queue_world_make(&w, world * 3, 8);
-		for (int i = 0; i < 1500; i++) {
-			struct input_event ev = {.kind = random() % 3	? EVENT_KEY
-							 : random() % 2 ? EVENT_CLICK
-									: EVENT_WHEEL,
-				.x = (int)(random() % cols),
-				.y = (int)(random() % rows),
-				.wheel = random() % 2 ? 1 : -1};
-			const struct queue_key *k =
-				&queue_screen_keys[(size_t)random() % queue_screen_keys_n];
-
-			ev.key = k->keys[0];
-			queue_model_event(&w.m, &ev, &w.f, i * 100);
-			queue_model_tick(&w.m, i * 100);
-			while (queue_model_wish(&w.m).what)
-				;
-			if (!(random() % 20)) {
-				json_array_remove(
-					json_object_get(w.o, random() % 2 ? "nodes" : "jobs"), 0);
-				queue_world_take(&w);
-			}
-			cols = 1 + (int)(random() % 200);
-			rows = 1 + (int)(random() % 60);
-			queue_world_draw(&w, cols, rows);
-			check_grid(&w.f);
-		}
-		queue_world_done(&w);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -652,9 +495,6 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_selection_sticks),
 		cmocka_unit_test(test_what_is_no_snapshot),
-		cmocka_unit_test(test_golden_screens),
-		cmocka_unit_test(test_any_size),
-		cmocka_unit_test(test_random_keys_and_clicks),
 	};
 
 	if (!setlocale(LC_ALL, "C.UTF-8"))
