@@ -214,7 +214,7 @@ static int no_terminal(struct err *e)
 	if (!can_move_cursor()) {
 		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
 		return err_set(e, -ENOTTY,
-			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line, --once prints one look",
+			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line",
 			buf_str(&q));
 	}
 	return 0;

@@ -355,6 +355,40 @@ def test_what_others_change_is_seen(bed):
     s.sees("Jobs 4 active", gone=["newcomer"])
 
 
+# --- line by line ---
+
+@pytest.mark.parametrize("how", [("queue", "tui", "--plain"), ("--plain", "queue")])
+def test_line_by_line(bed, how):
+    job = bed.waiting[0]
+    s = Tmux(bed.world, *how, term="dumb", cols=160, rows=50)
+    bed.screens.append(s)
+    s.sees("3 pending, 0 held", "Server local: up, 2 GPUs", rf"Job {bed.runner}, runner: running", r"\? says what else")
+    s.keys(*str(job), "Enter")
+    s.sees(rf"Details of job {job}:", "why: ", "cmd: echo 0", rf"after: #{bed.runner} runner running")
+    s.keys("L", "Space", *str(bed.runner), "Enter")
+    s.sees(rf"end of the output of job {bed.runner}:", "the last line")
+    s.keys("+", *str(job), "Enter")
+    becomes(lambda: bed.row(job)["priority"], 1)
+    s.sees(f"job {job} has priority 1|priority of job {job}")
+    s.keys("c", *str(job), "Enter")
+    s.sees(f"Cancel job {job}, wait0\\? y cancels it")
+    s.keys("n", "o", "Enter")
+    s.sees("It's kept")
+    assert bed.row(job)["state"] == "pending"
+    s.keys("c", *str(job), "Enter", "y", "Enter")
+    becomes(lambda: bed.row(job)["state"], "cancelled")
+    s.sees(f"job {job} is cancelled")
+    s.keys("q", "Enter")
+    s.sees("EXIT 0")
+    assert s.flag("alternate_on") == "0"
+
+
+def test_one_answer_where_nobody_types(bed):
+    r = bed.world.ask("queue", "tui", "--plain")
+    assert re.search(rf"(?m)^  Job {bed.runner}, runner: running", r.out) and "\x1b" not in r.out
+    assert r.out.count("1 server. Jobs: ") == 1
+
+
 # --- without a screen ---
 
 def test_without_a_terminal(world):

@@ -14,6 +14,7 @@
 
 #include "golden_screen.h"
 #include "queue_world.h"
+#include "tui/queue_plain.h"
 #include "tui_world.h"
 
 static const int sizes[][2] = {{60, 20}, {80, 24}, {120, 40}, {250, 70}};
@@ -287,6 +288,19 @@ static void test_the_queues_other_modes(void **state)
 	queue_world_done(&w);
 }
 
+static void test_the_queues_sentences(void **state)
+{
+	struct queue_world w;
+	CLEANUP(buf_done) struct buf b = {0};
+
+	queue_world_lab(&w);
+	w.m.filter = QFILTER_ALL;
+	queue_plain_put(&w.m, QUEUE_NOW, &b);
+	assert_golden("queue_lab-plain", &b);
+	assert_null(strchr(buf_str(&b), 27));
+	queue_world_done(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +310,7 @@ int main(void)
 		cmocka_unit_test(test_the_monitors_sentences),
 		cmocka_unit_test(test_the_queue),
 		cmocka_unit_test(test_the_queues_other_modes),
+		cmocka_unit_test(test_the_queues_sentences),
 	};
 
 	setlocale(LC_CTYPE, "C.UTF-8");

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "queue_world.h"
+#include "tui/queue_plain.h"
 
 static struct queue_want wish(struct queue_world *w)
 {
@@ -459,6 +460,142 @@ static void test_selection_sticks(void **state)
 	queue_world_done(&w);
 }
 
+/* ---- line by line ---- */
+
+struct talk {
+	struct queue_world w;
+	struct queue_plain p;
+	struct buf said;
+};
+
+static void type(struct talk *t, const char *line)
+{
+	buf_clear(&t->said);
+	wish(&t->w);
+	queue_plain_line(&t->p, &t->w.m, line, 1000, QUEUE_NOW, &t->said);
+}
+
+static void news(struct talk *t)
+{
+	buf_clear(&t->said);
+	queue_plain_news(&t->p, &t->w.m, QUEUE_NOW, &t->said);
+}
+
+static void assert_says(const struct talk *t, const char *words)
+{
+	if (!strstr(buf_str(&t->said), words))
+		fail_msg("\"%s\" isn't in: %s", words, buf_str(&t->said));
+}
+
+static void test_lines_do_what_keys_do(void **state)
+{
+	static const struct {
+		const char *line;
+		enum queue_wish what;
+		int64_t id, by;
+	} cases[] = {{"11", WISH_SHOW, 11, 0}, {"L 1", WISH_LOG, 1, 0},
+		{" r 11 ", WISH_REQUEUE, 11, 0}, {"+6", WISH_PRIORITY, 6, 1},
+		{"- 6", WISH_PRIORITY, 6, -1}, {"K 6", WISH_MOVE, 6, 1},
+		{"J 6\r", WISH_MOVE, 6, -1}, {"t", WISH_TICK, 0, 0}, {"A", WISH_ACK, 0, 0},
+		{"q", WISH_QUIT, 0, 0}, {"d gpu1", WISH_DRAIN, 0, 0}, {"r", WISH_NONE, 0, 0},
+		{"c 99", WISH_NONE, 0, 0}, {"d nowhere", WISH_NONE, 0, 0},
+		{"quit", WISH_NONE, 0, 0}, {"v", WISH_NONE, 0, 0},
+		{"9999999999999999999999", WISH_NONE, 0, 0}};
+	struct talk t = {.p = {0}};
+	struct queue_want got;
+
+	queue_world_make(&t.w, 1, 8);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		type(&t, cases[i].line);
+		got = wish(&t.w);
+		assert_int_equal(got.what, cases[i].what);
+		assert_int_equal(got.id, cases[i].id);
+		assert_int_equal(got.by, cases[i].by);
+		if (!cases[i].what)
+			assert_true(t.said.len > 0);
+	}
+	type(&t, "");
+	assert_says(&t, "Server gpu1: up, 8 GPUs.");
+	type(&t, "?");
+	assert_says(&t, "c cancels it");
+	type(&t, "a");
+	assert_false(t.w.m.is_auto);
+	type(&t, "f");
+	assert_int_equal(t.w.m.filter, QFILTER_ALL);
+	assert_says(&t, "11 all jobs, by queue:");
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
+static void test_a_cancel_by_line_is_confirmed(void **state)
+{
+	struct talk t = {.p = {0}};
+	struct queue_want got;
+
+	queue_world_make(&t.w, 1, 8);
+	type(&t, "c 1");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	assert_says(&t, "Cancel job 1, train-1-1? y cancels it");
+	/* Another line keeps it, and is done. */
+	type(&t, "c 2");
+	assert_says(&t, "It's kept.");
+	assert_says(&t, "Cancel job 2");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	type(&t, "yes");
+	got = wish(&t.w);
+	assert_int_equal(got.what, WISH_CANCEL);
+	assert_int_equal(got.id, 2);
+	/* A later yes means nothing. */
+	type(&t, "y");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
+static void test_news_are_said_once(void **state)
+{
+	CLEANUP(buf_done) struct buf log = {0};
+	struct talk t = {.p = {0}};
+	json_t *o = json_pack("{s:I, s:s, s:{s:s}}", "id", (json_int_t)1, "why", "it runs", "job",
+		"command", "true " QUEUE_HOSTILE);
+
+	queue_world_make(&t.w, 1, 2);
+	news(&t);
+	assert_says(&t, "Job 1, train-1-1: running on gpu1 GPU 1");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	type(&t, "1");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	queue_model_take_shown(&t.w.m, o);
+	news(&t);
+	assert_says(&t, "Details of job 1:\n");
+	assert_says(&t, "why: it runs\n");
+	assert_null(strchr(buf_str(&t.said), 27));
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	type(&t, "L 1");
+	queue_model_take_log(&t.w.m, 1, "epoch 1\nepoch 2\n", NULL);
+	news(&t);
+	assert_string_equal(
+		buf_str(&t.said), "The end of the output of job 1:\nepoch 1\nepoch 2\n");
+	for (int i = 0; i < 200; i++)
+		buf_printf(&log, "line %d\n", i);
+	type(&t, "L 1");
+	queue_model_take_log(&t.w.m, 1, buf_str(&log), NULL);
+	news(&t);
+	assert_says(&t, "The end of the output of job 1:\nline 180\nline 181\n");
+	assert_says(&t, "line 199\n");
+	queue_model_notice(&t.w.m, false, 1000, "job 1 is cancelled");
+	news(&t);
+	assert_string_equal(buf_str(&t.said), "job 1 is cancelled\n");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	json_decref(o);
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
 static void test_what_is_no_snapshot(void **state)
 {
 	static const char *const bad[] = {"null", "[]", "{}", "{\"nodes\":[],\"jobs\":[]}",
@@ -495,6 +632,9 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_selection_sticks),
 		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_lines_do_what_keys_do),
+		cmocka_unit_test(test_a_cancel_by_line_is_confirmed),
+		cmocka_unit_test(test_news_are_said_once),
 	};
 
 	if (!setlocale(LC_ALL, "C.UTF-8"))
