@@ -85,7 +85,7 @@ static void draw(struct loop *l)
 	l->m.is_working = l->ch[QUEUE_TICKS].is_busy;
 	screen_size(l->screen, &cols, &rows);
 	queue_draw(&l->m, &l->frame, cols, rows, clock_wall_ms());
-	screen_show(l->screen, &l->frame);
+	terminal_show(&l->terminal, &l->frame);
 }
 
 /* ---- to the processes ---- */
