@@ -3,11 +3,13 @@ import os
 import re
 import shutil
 import signal
+import termios
 from pathlib import Path
 
 import pytest
 
-from harness import until
+from deaf_terminal import DeafTerminal
+from harness import program, until
 from queue_bed import Queue
 from test_monitor import Tmux, says
 
@@ -304,6 +306,29 @@ def test_every_way_out_restores_the_terminal(bed, way):
     else:
         os.kill(s.monitor_pid(), way)
     assert f"EXIT {0 if isinstance(way, str) else 128 + way}" in s.is_restored()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_terminal_that_does_not_read_delays_nothing(bed, is_stopped):
+    t = DeafTerminal(bed.world, program(), "queue")
+    try:
+        t.hears(b"runner")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOOFF)
+        t.fill()
+        t.press(b"jcc")
+        becomes(lambda: bed.row(bed.waiting[0])["state"], "cancelled")
+        t.press(b"v")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOON)
+        t.hears(b"\x1b[H\x1b[2J", b"Capacity")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOOFF)
+        t.fill()
+        t.run.kill(signal.SIGTERM)
+        t.ends(143)
+    finally:
+        t.close()
 
 
 def children(pid):
