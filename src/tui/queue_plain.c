@@ -139,10 +139,10 @@ static void put_needs(const struct snap_job *j, struct buf *b)
 static void put_job(const struct snap_job *j, int64_t wall_ms, struct buf *b)
 {
 	buf_printf(b, "  Job %" PRId64 ", %s: %s", j->id, j->name[0] ? j->name : "no name",
-		j->is_held				  ? "held"
-		: j->is_cancelling			  ? "being cancelled"
-		: j->state == SNAP_PENDING && j->is_bound ? "starting"
-							  : snap_state_name(j->state));
+		j->is_held		   ? "held"
+		: j->is_cancelling	   ? "being cancelled"
+		: queue_job_is_starting(j) ? "starting"
+					   : snap_state_name(j->state));
 	if (j->node[0])
 		buf_printf(b, " on %s", j->node);
 	for (size_t i = 0; i < j->n_cards; i++)

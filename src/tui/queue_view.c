@@ -51,7 +51,7 @@ const char *queue_badge(const struct snap_job *j, bool is_ascii, enum ink *ret_i
 		*ret_ink = INK_WARN;
 		return is_ascii ? "= held" : "\xe2\x8f\xb8 held";
 	}
-	if (j->state == SNAP_PENDING && j->is_bound) {
+	if (queue_job_is_starting(j)) {
 		*ret_ink = INK_FOCUS;
 		return is_ascii ? "> start" : "\xe2\x96\xb8 start";
 	}

@@ -460,6 +460,35 @@ static void test_selection_sticks(void **state)
 	queue_world_done(&w);
 }
 
+/* A lane is handed out as a whole: what waits in it waits, and is shown there. */
+static void test_a_lane_that_was_handed_out_waits(void **state)
+{
+	struct queue_world w;
+	CLEANUP(buf_done) struct buf b = {0};
+	const char *node = "\xe6\xb7\xb1\xe5\xb1\xa4-node";
+	enum ink ink;
+	size_t n;
+
+	queue_world_lab(&w);
+	for (size_t i = 1; i < 4; i++) {
+		json_t *j = json_array_get(json_object_get(w.o, "jobs"), i);
+
+		json_object_set_new(j, "bound", json_true());
+		json_object_set_new(j, "node", json_string_nocheck(node));
+		json_object_set_new(j, "cards", json_pack("[s]", "0"));
+	}
+	queue_world_take(&w);
+	free(queue_model_waiting(&w.m, node, "0", &n));
+	assert_int_equal(n, 3);
+	assert_null(queue_model_on_card(&w.m, &w.m.snap.nodes[0], &w.m.snap.nodes[0].cards[0], 1));
+	assert_string_equal(queue_badge(&w.m.snap.jobs[1], true, &ink), ". pend");
+	queue_world_draw(&w, 200, 50);
+	grid_text(&w.f.grid, &b);
+	assert_non_null(
+		strstr(buf_str(&b), "{ lane Q3 } \xe2\x94\x80\xe2\x94\x80\xe2\x96\xb6 [1:#4"));
+	queue_world_done(&w);
+}
+
 /* ---- line by line ---- */
 
 struct talk {
@@ -632,6 +661,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_selection_sticks),
 		cmocka_unit_test(test_what_is_no_snapshot),
+		cmocka_unit_test(test_a_lane_that_was_handed_out_waits),
 		cmocka_unit_test(test_lines_do_what_keys_do),
 		cmocka_unit_test(test_a_cancel_by_line_is_confirmed),
 		cmocka_unit_test(test_news_are_said_once),
