@@ -28,8 +28,10 @@ end() {
 # shoot NAME COLUMNS ROWS: the pane as it is now.
 shoot() {
 	tmux capture-pane -e -p -N >"$work/screen"
-	aha --black <"$work/screen" >"$work/screen.html"
-	chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+	# Braille comes from another font, with cells of its own width.
+	aha --black <"$work/screen" |
+		perl -CSD -pe 's{([\x{2800}-\x{28ff}])}{<i style="display:inline-block;width:1ch;font-style:normal">$1</i>}g' >"$work/screen.html"
+	chromium --headless --hide-scrollbars --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
 		--disable-component-update --disable-sync --user-data-dir="$work/chromium" \
 		--window-size=$(($2 * 8 + 60)),$(($3 * 15 + 40)) --screenshot="$here/images/$1.png" "file://$work/screen.html" 2>/dev/null
 }
