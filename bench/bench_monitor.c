@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <locale.h>
+#include <poll.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -104,6 +105,8 @@ static void show(struct bench *b, int64_t second, int part)
 		(struct view_time){
 			1000000 + second * 1000 + part * 200, 1700000000000 + second * 1000});
 	screen_show(b->screen, &b->f);
+	while (screen_push(b->screen) == 0 && screen_has_backlog(b->screen))
+		poll(&(struct pollfd){.fd = screen_fd(b->screen), .events = POLLOUT}, 1, -1);
 	b->draw_s += cpu_s() - begun;
 }
 

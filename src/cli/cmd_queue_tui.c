@@ -2,6 +2,7 @@
 #include "cli/cmd_queue_tui.h"
 
 #include "base/cleanup.h"
+#include "cli/global.h"
 #include "cli/queue_serve.h"
 
 #include <math.h>
@@ -13,14 +14,17 @@
 struct tui_options {
 	struct queue_options q;
 	double refresh_s;
+	bool plain;
 };
 
-static int open_screen(
-	const struct program *p, const struct queue_options *o, double refresh_s, struct err *e)
+static int open_screen(const struct program *p, const struct queue_options *o, double refresh_s,
+	bool is_plain, struct err *e)
 {
 	CLEANUP(queue_close) struct queue q = {0};
-	struct queue_screen_options so = {
-		.refresh_ms = (int64_t)(refresh_s * 1000), .serve = queue_serve, .arg = &q};
+	struct queue_screen_options so = {.refresh_ms = (int64_t)(refresh_s * 1000),
+		.is_plain = is_plain,
+		.serve = queue_serve,
+		.arg = &q};
 	int r = queue_find(&q, p, o, e);
 
 	if (r < 0)
@@ -37,21 +41,22 @@ bool cmd_queue_tui_has_terminal(void)
 
 int cmd_queue_tui_open(const struct program *p, const struct queue_options *o, struct err *e)
 {
-	return open_screen(p, o, REFRESH_S, e);
+	return open_screen(p, o, REFRESH_S, p->global->plain, e);
 }
 
 static int tui_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	const struct tui_options *o = opts;
 	double s = o->refresh_s;
+	bool is_plain = o->plain || p->global->plain;
 
 	(void)argc;
 	(void)argv;
-	if (!cmd_queue_tui_has_terminal())
+	if (!is_plain && !cmd_queue_tui_has_terminal())
 		return err_set(e, -ENOTTY,
 			"the queue's screen needs a terminal; `%s queue status` prints the same",
 			p->name);
-	return open_screen(p, &o->q, s < 1 ? (s > 0 ? 1 : REFRESH_S) : s, e);
+	return open_screen(p, &o->q, s < 1 ? (s > 0 ? 1 : REFRESH_S) : s, is_plain, e);
 }
 
 static const struct option_spec options[] = {
@@ -62,6 +67,10 @@ static const struct option_spec options[] = {
 		.min = 0.01,
 		.max = REFRESH_MAX_S,
 		.text = "seconds between two looks at the queue (default 2, at least 1)"},
+	{.name = "plain",
+		.kind = OPTION_FLAG,
+		.offset = offsetof(struct tui_options, plain),
+		.text = "sentences, line by line, for screen readers and terminals that can't move their cursor"},
 	QUEUE_OPTION_ROWS(struct tui_options),
 	OPTION_SPEC_END,
 };
@@ -76,7 +85,7 @@ const struct command cmd_queue_tui = {
 		"details or the end of its output, and keys to cancel, requeue and reorder. `?` shows the\n"
 		"keys. It looks at the nodes and starts jobs by itself, unless `a` turns that off. It's what\n"
 		"`queue` alone opens on a terminal.",
-	.examples = "$ gpustow queue tui --refresh 5",
+	.examples = "$ gpustow queue tui --refresh 5\n$ gpustow queue tui --plain",
 	.options = options,
 	.options_size = sizeof(struct tui_options),
 	.needs_locale = true,

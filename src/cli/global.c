@@ -46,7 +46,7 @@ const struct option_spec global_specs[] = {
 	{.name = "plain",
 		.kind = OPTION_FLAG,
 		AT(plain),
-		.text = "the live monitor as sentences, line by line, for screen readers and terminals that can't move their cursor: Enter says it anew, q and Enter end it"},
+		.text = "the live monitor, or the queue's screen, as sentences, line by line, for screen readers and terminals that can't move their cursor: Enter says it anew, q and Enter end it"},
 	{.name = "sim",
 		.arg = "CARDS",
 		.kind = OPTION_TEXT,

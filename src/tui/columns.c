@@ -1,6 +1,7 @@
 /* Columns in a width (columns.h). */
 #include "tui/columns.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int total(const struct columns *c, int gap)
@@ -117,16 +118,14 @@ void columns_head(struct frame *f, const struct columns *c, int y, struct style 
 				   : f->grid.ascii ? is_reversed ? "^" : "v"
 				   : is_reversed   ? "\xe2\x96\xb4"
 						   : "\xe2\x96\xbe";
+		const char *title = k->title;
 		char text[64];
-		size_t n = 0;
 
-		if (!c->w[i] || !k->title[0])
+		if (!c->w[i] || !title[0])
 			continue;
-		while (n < sizeof(text) - 8 && k->title[n]) {
-			text[n] = k->title[n];
-			n++;
-		}
-		memcpy(text + n, mark, strlen(mark) + 1);
+		if (k->brief && grid_width(title) + is_sorted > c->w[i])
+			title = k->brief;
+		snprintf(text, sizeof(text), "%.50s%s", title, mark);
 		columns_cell(f, c, i, y, is_sorted ? STYLE_STRONG(s.ink) : s, text);
 		if (k->sort)
 			frame_hit(f, rect_of(c->x[i], y, c->w[i], 1), action, k->sort);

@@ -18,6 +18,7 @@ struct column {
 	uint8_t drop; /* the place in the order in which columns leave, 1 first; 0: stays */
 	bool is_number; /* on the right */
 	int sort; /* what a click on the title sorts by; 0: nothing */
+	const char *brief; /* the title where that doesn't fit; NULL: it's cut */
 };
 
 struct columns {

@@ -258,7 +258,7 @@ int grid_width(const char *text)
 
 struct pen pen_at(struct grid *g, int x, int y, int w)
 {
-	struct pen p = {.g = g, .x = x < 0 ? 0 : x, .y = y};
+	struct pen p = {.g = g, .from = x < 0 ? 0 : x, .x = x < 0 ? 0 : x, .y = y};
 
 	p.end = x + w;
 	if (p.end > g->cols)
@@ -304,6 +304,13 @@ static void put_chars(struct pen *p, struct style s, const char *text, size_t n,
 	}
 }
 
+static bool is_blank(const struct pen *p, int x)
+{
+	const struct cell *c = grid_at(p->g, x, p->y);
+
+	return c && c->width == 1 && !c->text[0];
+}
+
 void pen_putn(struct pen *p, struct style s, const char *text, size_t n)
 {
 	int left = pen_left(p), dots;
@@ -315,6 +322,10 @@ void pen_putn(struct pen *p, struct style s, const char *text, size_t n)
 		return;
 	}
 	p->is_cut = true;
+	/* A gap before it can be spared: one dot alone reads as a full stop. */
+	for (; left < 2 && p->x > p->from && is_blank(p, p->x - 1); left++)
+		p->x--;
+	p->cut = p->x;
 	dots = left < 2 ? left : 2;
 	put_chars(p, s, text, n, p->end - dots);
 	for (int i = 0; i < dots; i++)
@@ -345,6 +356,18 @@ void pen_either(struct pen *p, struct style s, const char *utf8, const char *asc
 void pen_skip(struct pen *p, int cells)
 {
 	p->x += cells < pen_left(p) ? cells : pen_left(p);
+}
+
+void pen_whole(struct pen *p, const struct pen *before)
+{
+	int x = p->cut < before->x ? p->cut : before->x;
+
+	if (!p->is_cut || before->is_cut)
+		return;
+	for (; x < p->end; x++)
+		set_cell(p->g, x, p->y, "", 0, 1, (struct style){0});
+	*p = *before;
+	p->is_cut = true;
 }
 
 void pen_repeat(struct pen *p, struct style s, const char *utf8, const char *ascii, int n)

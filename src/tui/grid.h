@@ -81,8 +81,9 @@ void grid_styles(const struct grid *g, struct buf *out);
 
 struct pen {
 	struct grid *g;
-	int x, y, end; /* the next cell; the first that isn't ours */
+	int from, x, y, end; /* its first cell; the next; the first that isn't ours */
 	bool is_cut; /* something didn't fit; what comes is dropped */
+	int cut; /* where its dots begin */
 };
 /* Clipped to the grid. */
 struct pen pen_at(struct grid *g, int x, int y, int w);
@@ -95,6 +96,11 @@ void pen_printf(struct pen *p, struct style s, const char *fmt, ...)
 /* The first where the terminal has more than ASCII. */
 void pen_either(struct pen *p, struct style s, const char *utf8, const char *ascii);
 void pen_skip(struct pen *p, int cells);
+/*
+ * What was put since `before`, a copy of the pen, is there whole or not at all, for half a figure is worse than none. Behind
+ * one that didn't fit nothing more is put.
+ */
+void pen_whole(struct pen *p, const struct pen *before);
 /* Repeats a glyph of one cell. */
 void pen_repeat(struct pen *p, struct style s, const char *utf8, const char *ascii, int n);
 /*

@@ -54,7 +54,7 @@ static void draw(struct loop *l)
 
 	screen_size(l->screen, &cols, &rows);
 	monitor_draw(&l->m, &l->frame, cols, rows, now());
-	screen_show(l->screen, &l->frame);
+	terminal_show(&l->terminal, &l->frame);
 }
 
 static void quit(struct loop *l)

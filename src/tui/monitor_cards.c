@@ -46,6 +46,7 @@ static void draw_capacity(const struct monitor *m, struct frame *f, struct rect 
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 	struct show_sums x = {0};
 	int64_t util, mem;
+	struct pen before;
 
 	for (size_t i = 0; i < m->n_nodes; i++)
 		if (m->nodes[i].host.sample)
@@ -58,10 +59,14 @@ static void draw_capacity(const struct monitor *m, struct frame *f, struct rect 
 	pen_printf(&p, STYLE(INK_DIM), "  busy %lld", (long long)x.n_busy);
 	pen_printf(
 		&p, STYLE(view_level(util, 50, 80, INK_PLAIN)), "  util %lld%%", (long long)util);
+	before = p;
 	pen_printf(&p, STYLE(view_level(mem, 75, 90, INK_PLAIN)), "  VRAM %lld/%lldG (%lld%%)",
 		(long long)(x.used_mib / 1024), (long long)(x.total_mib / 1024), (long long)mem);
+	pen_whole(&p, &before);
+	before = p;
 	pen_printf(
 		&p, STYLE(INK_DIM), "  free %lldG", (long long)((x.total_mib - x.used_mib) / 1024));
+	pen_whole(&p, &before);
 }
 
 static const char *const filter_words[] = {"all", "available", "busy", "errors"};
@@ -99,6 +104,7 @@ static void draw_band(struct monitor *m, struct frame *f, struct rect r, uint32_
 	const struct monitor_node *n = &m->nodes[i];
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.w);
 	struct show_sums x = {0};
+	struct pen before;
 
 	show_sums_add(&x, n->host.sample);
 	pen_put(&p, STYLE_STRONG(INK_FOCUS), n->name);
@@ -110,14 +116,17 @@ static void draw_band(struct monitor *m, struct frame *f, struct rect r, uint32_
 	if (x.n_util)
 		pen_printf(&p, STYLE(view_level(x.util / x.n_util, 50, 80, INK_DIM)),
 			"  util %lld%%", (long long)(x.util / x.n_util));
+	/* Before the figures, which may not have room. */
+	if (node_has_failed(n))
+		pen_printf(&p, STYLE(INK_BAD), "  %s", n->host.state);
 	if (x.total_mib) {
 		int64_t mem = show_percent(x.used_mib, x.total_mib);
 
+		before = p;
 		pen_printf(&p, STYLE(view_level(mem, 75, 90, INK_DIM)), "  VRAM %lld/%lldG",
 			(long long)(x.used_mib / 1024), (long long)(x.total_mib / 1024));
+		pen_whole(&p, &before);
 	}
-	if (node_has_failed(n))
-		pen_printf(&p, STYLE(INK_BAD), "  %s", n->host.state);
 	pen_put(&p, STYLE(INK_DIM), " ");
 	if (!p.is_cut)
 		pen_repeat(&p, STYLE(INK_DIM), "\xe2\x94\x80", "-", pen_left(&p));

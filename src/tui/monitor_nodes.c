@@ -26,7 +26,7 @@ static const struct column columns[] = {
 	{"tx", .min = 10, .drop = 3, .is_number = true},
 	{"power", .min = 18, .drop = 5},
 	{"mem_util", .min = 8, .drop = 7, .is_number = true},
-	{"memory[used/total]", .min = 16, .drop = 9, .is_number = true},
+	{"memory[used/total]", .min = 16, .drop = 9, .is_number = true, .brief = "memory"},
 	{"processes", .min = 20, .drop = 8},
 };
 static const enum card_cell cells[] = {CELL_MARK, CELL_INDEX, CELL_MODEL, CELL_FAN, CELL_UTIL,
@@ -50,13 +50,19 @@ static void put_dot(struct pen *p, const struct monitor_node *n)
 			x.n_idle ? "*" : "#");
 }
 
+/* The bar leaves first: where it's narrow the figures are worth its room. */
 static void put_part(struct pen *p, const char *name, int64_t pct, int64_t warn, int64_t bad)
 {
 	struct style s = STYLE(view_level(pct, warn, bad, INK_FOCUS));
+	struct pen before = *p;
 
 	pen_printf(p, STYLE(INK_DIM), "  %s ", name);
-	pen_printf(p, s, "%3lld%% ", (long long)pct);
-	bar_put(p, BAR_CELLS, pct * 10, s);
+	pen_printf(p, s, "%3lld%%", (long long)pct);
+	if (p->end >= NARROW_COLS - 2) {
+		pen_put(p, s, " ");
+		bar_put(p, BAR_CELLS, pct * 10, s);
+	}
+	pen_whole(p, &before);
 }
 
 static void put_sums(struct pen *p, const struct sample *s)
@@ -80,6 +86,7 @@ static void put_sums(struct pen *p, const struct sample *s)
 static void put_host(struct pen *p, const struct host_figures *h)
 {
 	CLEANUP(buf_done) struct buf gib = {0};
+	struct pen before = *p;
 
 	if (value_is_present(h->cpu_pct)) {
 		pen_put(p, STYLE(INK_DIM), "  CPU ");
@@ -88,6 +95,8 @@ static void put_host(struct pen *p, const struct host_figures *h)
 		if (h->cores)
 			pen_printf(p, STYLE(INK_DIM), "(%d)", h->cores);
 	}
+	pen_whole(p, &before);
+	before = *p;
 	if (value_is_present(h->mem_used_mib) && value_is_present(h->mem_total_mib)) {
 		show_gib_put(h->mem_used_mib.v, h->mem_total_mib.v, &gib);
 		pen_put(p, STYLE(INK_DIM), "  Mem ");
@@ -98,6 +107,7 @@ static void put_host(struct pen *p, const struct host_figures *h)
 	}
 	if (value_is_present(h->swap_used_mib) && h->swap_used_mib.v > 0)
 		pen_printf(p, STYLE(INK_WARN), "(+%lldM swap)", (long long)h->swap_used_mib.v);
+	pen_whole(p, &before);
 }
 
 static int name_width(const struct monitor *m)
@@ -119,6 +129,7 @@ static void draw_node(struct monitor *m, struct frame *f, struct rect r, uint32_
 	bool is_selected = i == m->node,
 	     is_blocked = n->host.state && !strcmp(n->host.state, "auth"),
 	     is_open = node_is_open(m, n);
+	struct pen before;
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.w), name;
 	CLEANUP(buf_done) struct buf why = {0};
 
@@ -144,7 +155,9 @@ static void draw_node(struct monitor *m, struct frame *f, struct rect r, uint32_
 		put_sums(&p, n->host.sample);
 		if (n->host.sample->has_host)
 			put_host(&p, &n->host.sample->host);
+		before = p;
 		pen_printf(&p, STYLE(INK_DIM), "  src:%s", n->host.sample->snap.source);
+		pen_whole(&p, &before);
 	}
 	frame_hit(f, rect_of(r.x, r.y, r.w, 1), DO_SELECT_NODE, i);
 	if (is_selected)

@@ -187,7 +187,16 @@ static void put_named(struct pen *p, const char *name, const char *text)
 	if (!text[0])
 		return;
 	pen_printf(p, STYLE(INK_DIM), "%s ", name);
-	pen_printf(p, STYLE(INK_PLAIN), "%s  ", text);
+	pen_put(p, STYLE(INK_PLAIN), text);
+	pen_skip(p, 2);
+}
+
+static void put_figure(struct pen *p, const char *name, const struct buf *b)
+{
+	struct pen before = *p;
+
+	put_named(p, name, b->len ? buf_str(b) : "-");
+	pen_whole(p, &before);
 }
 
 static void draw_usage(const struct monitor *m, struct frame *f, struct rect r,
@@ -199,7 +208,7 @@ static void draw_usage(const struct monitor *m, struct frame *f, struct rect r,
 	CLEANUP(buf_done) struct buf b = {0};
 
 	put_mib(x->used_mib, &b);
-	put_named(&p, "VRAM", b.len ? buf_str(&b) : "-");
+	put_figure(&p, "VRAM", &b);
 	if (value_is_present(pct))
 		pen_printf(&p, STYLE(INK_PLAIN), "%lld%% of the card  ", (long long)pct.v);
 	if (value_is_present(on_card) && value_is_present(x->used_mib) && on_card.v > 0)
@@ -207,13 +216,13 @@ static void draw_usage(const struct monitor *m, struct frame *f, struct rect r,
 			(long long)show_percent(x->used_mib.v, on_card.v));
 	buf_clear(&b);
 	put_number(x->cpu_pct, &b);
-	put_named(&p, "CPU%", b.len ? buf_str(&b) : "-");
+	put_figure(&p, "CPU%", &b);
 	buf_clear(&b);
 	put_permille(x->mem_permille, &b);
-	put_named(&p, "MEM%", b.len ? buf_str(&b) : "-");
+	put_figure(&p, "MEM%", &b);
 	buf_clear(&b);
 	put_mib(x->rss_mib, &b);
-	put_named(&p, "RSS", b.len ? buf_str(&b) : "-");
+	put_figure(&p, "RSS", &b);
 }
 
 /* Whose it is in the words of whoever started it: our queue, Slurm, a container, systemd. */
@@ -226,15 +235,21 @@ static void draw_place(const struct monitor *m, struct frame *f, struct rect r,
 	uint32_t row = x->row < s->snap.n_procs && s->proc_row ? s->proc_row[x->row] : 0;
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 	CLEANUP(buf_done) struct buf b = {0};
+	struct pen before;
 
 	put_named(&p, "user", x->user);
 	put_named(&p, "type", type_of(x));
 	put_time(x->time_ms, &b);
 	put_named(&p, "elapsed", buf_str(&b));
+	before = p;
 	if (x->state)
 		pen_printf(&p, STYLE(INK_DIM), "state %c  ", x->state);
+	pen_whole(&p, &before);
+	before = p;
 	if (x->threads)
-		pen_printf(&p, STYLE(INK_DIM), "threads %d  ", x->threads);
+		pen_printf(&p, STYLE(INK_DIM), "threads %d", x->threads);
+	pen_whole(&p, &before);
+	pen_skip(&p, 2);
 	if (row && row <= s->n_rows)
 		pen_printf(&p, STYLE_STRONG(INK_OURS), "job #%llu  ",
 			(unsigned long long)s->rows[row - 1].name.job);
@@ -275,8 +290,8 @@ static void draw_actions(struct monitor *m, struct frame *f, struct rect r)
 		{"G", "group", DO_PROC_GROUP, 0, false, false},
 		{"+", "rows", DO_MORE, 0, false, false},
 		{"-", "rows", DO_LESS, 0, false, false},
-		{"[", "command", DO_COMMAND_BACK, 0, false, false},
-		{"]", "command", DO_COMMAND_ON, 0, false, false},
+		{"[", "command back", DO_COMMAND_BACK, 0, false, false},
+		{"]", "on", DO_COMMAND_ON, 0, false, false},
 		{"t", "history", DO_TRENDS, 0, false, m->view.trends},
 	};
 
@@ -298,11 +313,14 @@ static void draw_state(struct monitor *m, struct frame *f, struct rect r, int64_
 		edit_draw(f, r, "find: ", &m->proc_filter);
 	} else if (m->armed.signo) {
 		pen_printf(&p, (struct style){INK_BAD, PAPER_NONE, STYLE_BOLD},
-			"%s to process %d on %s: the same key or Enter within %lld s sends it, Esc doesn't",
+			"%s to process %d: %c or Enter within %lld s sends it; Esc doesn't",
 			m->armed.signo == SIGINT    ? "SIGINT"
 			: m->armed.signo == SIGTERM ? "SIGTERM"
 						    : "SIGKILL",
-			m->armed.pid, m->nodes[m->armed.node].name,
+			m->armed.pid,
+			m->armed.signo == SIGINT    ? 'i'
+			: m->armed.signo == SIGTERM ? 'T'
+						    : 'K',
 			(long long)((m->armed.until_ms - now_ms + 999) / 1000));
 	} else if (m->proc_filter.n) {
 		pen_printf(&p, STYLE(INK_WARN), "only what matches \"%s\"; Esc shows all",

@@ -19,9 +19,12 @@ struct series {
 
 static void put_figure(struct pen *p, const char *name, int64_t v, const struct series *s)
 {
+	struct pen before = *p;
+
 	pen_printf(p, STYLE(INK_DIM), " %s ", name);
 	pen_printf(
 		p, STYLE(INK_PLAIN), "%lld%s", (long long)(s->divide ? v / s->divide : v), s->unit);
+	pen_whole(p, &before);
 }
 
 /* "util now 45% avg 40%" */

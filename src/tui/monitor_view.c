@@ -160,7 +160,7 @@ static void put_profiling(const struct monitor *m, struct pen *p)
 static void draw_title(
 	const struct monitor *m, struct frame *f, struct rect r, struct view_time now)
 {
-	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
+	struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0), before;
 	int64_t latest = latest_sample(m);
 
 	if (m->travel_ms) {
@@ -169,8 +169,9 @@ static void draw_title(
 			(long long)((now.boot_ms - m->travel_ms) / 1000));
 	}
 	put_clock(&p, "Time ", now.wall_ms);
-	put_clock(&p, r.w < NARROW_COLS ? " " : " | Updated ",
-		latest ? now.wall_ms - (now.boot_ms - latest) : 0);
+	before = p;
+	put_clock(&p, " | Updated ", latest ? now.wall_ms - (now.boot_ms - latest) : 0);
+	pen_whole(&p, &before);
 	pen_printf(&p, STYLE(INK_DIM), " | %zu server%s", m->n_nodes, m->n_nodes == 1 ? "" : "s");
 	if (r.w >= NARROW_COLS)
 		pen_printf(&p, STYLE(INK_PLAIN), " | %s",

@@ -228,10 +228,31 @@ struct rect box_draw(struct frame *f, int w, int h, const char *title)
 	return pane_draw(f, r, title, true);
 }
 
+/* The line's cells of text in a box whose inside has w cells, and where they begin in it. */
+static int help_width(const struct help_line *l, int keys, int w, int *ret_x)
+{
+	*ret_x = l->keys ? keys + 3 : 0;
+	return w - *ret_x;
+}
+
+/* Draws one from its line `from` on, and returns how many it has. */
+static int help_line(struct frame *f, struct rect r, const struct help_line *l, int keys, int from)
+{
+	int x, w = help_width(l, keys, r.w, &x);
+
+	if (l->keys && !from && r.h) {
+		struct pen p = pen_at(&f->grid, r.x + 1, r.y, w > 0 ? keys : r.w - 1);
+
+		pen_put(&p, STYLE(INK_FOCUS), l->keys);
+	}
+	return grid_wrap(&f->grid, rect_of(r.x + x, r.y, w, w > 0 ? r.h : 0),
+		l->keys ? STYLE(INK_PLAIN) : STYLE_STRONG(INK_PLAIN), l->text, from);
+}
+
 int help_draw(struct frame *f, const char *title, const struct help_line *lines, size_t n,
 	int *scroll, int action)
 {
-	int keys = 0, widest = 0, most;
+	int keys = 0, widest = 0, total = 0, at = 0, most;
 	struct rect r;
 
 	for (size_t i = 0; i < n; i++) {
@@ -241,27 +262,23 @@ int help_draw(struct frame *f, const char *title, const struct help_line *lines,
 		keys = k > keys ? k : keys;
 		widest = w > widest ? w : widest;
 	}
-	r = box_draw(f, keys + widest + 6, (int)n + 2, title);
-	most = (int)n - r.h;
+	r = rect_of(
+		0, 0, keys + widest + 6 < f->grid.cols ? keys + widest + 4 : f->grid.cols - 2, 0);
+	for (size_t i = 0; i < n; i++)
+		total += help_line(f, r, &lines[i], keys, 0);
+	r = box_draw(f, r.w + 2, total + 2, title);
+	most = total - r.h;
 	if (*scroll > most)
 		*scroll = most;
 	if (*scroll < 0)
 		*scroll = 0;
-	for (int i = 0; i < r.h && i + *scroll < (int)n; i++) {
-		const struct help_line *l = &lines[i + *scroll];
-		struct pen p = pen_at(&f->grid, r.x, r.y + i, r.w);
+	for (size_t i = 0; i < n && at < *scroll + r.h; i++) {
+		int from = *scroll > at ? *scroll - at : 0, y = at > *scroll ? at - *scroll : 0;
 
-		if (!l->keys) {
-			pen_put(&p, STYLE_STRONG(INK_PLAIN), l->text);
-			continue;
-		}
-		pen_skip(&p, 1);
-		pen_put(&p, STYLE(INK_FOCUS), l->keys);
-		pen_skip(&p, r.x + keys + 3 - p.x);
-		pen_put(&p, STYLE(INK_PLAIN), l->text);
+		at += help_line(f, rect_of(r.x, r.y + y, r.w, r.h - y), &lines[i], keys, from);
 	}
 	frame_hit(f, rect_of(0, 0, f->grid.cols, f->grid.rows), action, 0);
-	return (int)n;
+	return total;
 }
 
 void too_small_draw(struct frame *f, int cols, int rows)

@@ -57,7 +57,7 @@ struct help_line {
 	const char *keys; /* "j, Down"; NULL: text is a heading */
 	const char *text;
 };
-/* Drawn from line *scroll on, which is cut to what there is; a click anywhere in it is `action`. Returns the number of lines. */
+/* Drawn from line *scroll on, which is cut to what there is; texts are wrapped where the box is too wide for the screen. A click anywhere is `action`. Returns the number of lines. */
 int help_draw(struct frame *f, const char *title, const struct help_line *lines, size_t n,
 	int *scroll, int action);
 /* "the terminal has 30x5 cells; 40x10 are needed", as much as fits. */

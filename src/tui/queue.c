@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "tui/keep.h"
+#include "tui/queue_plain.h"
 #include "tui/queue_view.h"
 #include "tui/terminal.h"
 
@@ -20,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CLOCK_MS = 1000, QUIT_MS = 1000, FIRST_MS = 10000, PIECE = 256 * 1024 };
+enum { CLOCK_MS = 1000, QUIT_MS = 1000, FIRST_MS = 10000, PIECE = 256 * 1024, TYPED_MAX = 4096 };
 
 struct loop;
 struct channel {
@@ -44,29 +45,47 @@ struct loop {
 	struct event_base *base;
 	struct channel ch[QUEUE_ROLE_N];
 	struct terminal terminal;
-	struct event *clock, *refresh;
+	struct event *clock, *refresh, *line; /* line: of the plain form, which has no clock */
+	struct queue_plain plain;
+	struct buf typed;
 	int64_t shown_id, next_shown; /* a detail that's on its way, and the one wanted after it */
 	int signal_no;
 	bool is_over;
 	char fatal[512];
 };
 
-static void draw(struct loop *l)
-{
-	int cols, rows;
-
-	if (!l->screen)
-		return;
-	l->m.is_working = l->ch[QUEUE_TICKS].is_busy;
-	screen_size(l->screen, &cols, &rows);
-	queue_draw(&l->m, &l->frame, cols, rows, clock_wall_ms());
-	screen_show(l->screen, &l->frame);
-}
-
 static void quit(struct loop *l)
 {
 	l->is_over = true;
 	event_base_loopbreak(l->base);
+}
+
+static void say(struct loop *l, const struct buf *b)
+{
+	if (fd_write_all(STDOUT_FILENO, b->data, b->len) < 0)
+		quit(l);
+}
+
+static void say_news(struct loop *l)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	queue_plain_news(&l->plain, &l->m, clock_wall_ms(), &b);
+	say(l, &b);
+}
+
+static void draw(struct loop *l)
+{
+	int cols, rows;
+
+	if (!l->screen) {
+		say_news(l);
+		return;
+	}
+	l->m.is_working = l->ch[QUEUE_TICKS].is_busy;
+	screen_size(l->screen, &cols, &rows);
+	queue_draw(&l->m, &l->frame, cols, rows, clock_wall_ms());
+	terminal_show(&l->terminal, &l->frame);
 }
 
 /* ---- to the processes ---- */
@@ -166,7 +185,8 @@ static void grant_one(struct loop *l, const struct queue_want *w)
 		set_theme(l, w->by);
 		break;
 	case WISH_REDRAW:
-		screen_forget(l->screen);
+		if (l->screen)
+			screen_forget(l->screen);
 		break;
 	case WISH_STOP:
 		screen_stop(l->screen);
@@ -464,15 +484,17 @@ static void open_events(struct loop *l)
 		c->readable = event_new(l->base, c->fd, EV_READ | EV_PERSIST, on_channel, c);
 		event_add(c->readable, NULL);
 	}
-	l->clock = event_new(l->base, -1, EV_PERSIST, on_clock, l);
+	if (l->screen) {
+		l->clock = event_new(l->base, -1, EV_PERSIST, on_clock, l);
+		terminal_timer(l->clock, CLOCK_MS);
+	}
 	l->refresh = event_new(l->base, -1, EV_PERSIST, on_refresh, l);
-	terminal_timer(l->clock, CLOCK_MS);
 	terminal_timer(l->refresh, l->o->refresh_ms);
 }
 
 static void close_events(struct loop *l)
 {
-	struct event *all[] = {l->clock, l->refresh};
+	struct event *all[] = {l->clock, l->refresh, l->line};
 
 	terminal_done(&l->terminal);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -504,6 +526,64 @@ static int run(struct loop *l, struct err *e)
 	return l->signal_no ? 128 + l->signal_no : 0;
 }
 
+/* ---- line by line ---- */
+
+static void take_typed(struct loop *l)
+{
+	CLEANUP(buf_done) struct buf out = {0};
+	char *nl;
+
+	while (!l->is_over && l->typed.len && (nl = memchr(l->typed.data, '\n', l->typed.len))) {
+		*nl = '\0';
+		queue_plain_line(
+			&l->plain, &l->m, l->typed.data, clock_boot_ms(), clock_wall_ms(), &out);
+		buf_drop(&l->typed, (size_t)(nl - l->typed.data) + 1);
+		say(l, &out);
+		buf_clear(&out);
+		grant(l);
+	}
+	/* A line that long is none. */
+	if (l->typed.len > TYPED_MAX)
+		buf_clear(&l->typed);
+	say_news(l);
+}
+
+static void on_line(evutil_socket_t fd, short what, void *arg)
+{
+	struct loop *l = arg;
+	char bytes[512];
+	ssize_t n = read(fd, bytes, sizeof(bytes));
+
+	(void)what;
+	if (n < 0 && (errno == EINTR || errno == EAGAIN))
+		return;
+	if (n <= 0) {
+		quit(l);
+		return;
+	}
+	buf_put(&l->typed, bytes, (size_t)n);
+	take_typed(l);
+}
+
+/* Input that isn't a person's: one answer, and no more. */
+static int run_plain(struct loop *l)
+{
+	if (!isatty(STDIN_FILENO)) {
+		say_news(l);
+		return 0;
+	}
+	l->base = event_base_new();
+	event_base_priority_init(l->base, 2);
+	open_events(l);
+	l->line = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_line, l);
+	event_priority_set(l->line, 0);
+	event_add(l->line, NULL);
+	say_news(l);
+	on_refresh(-1, 0, l);
+	event_base_dispatch(l->base);
+	return l->signal_no ? 128 + l->signal_no : 0;
+}
+
 int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 {
 	struct loop l = {.o = o};
@@ -521,12 +601,13 @@ int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 	if (!r)
 		r = wait_first(&l, e);
 	if (!r)
-		r = run(&l, e);
+		r = o->is_plain ? run_plain(&l) : run(&l, e);
 	close_events(&l);
 	stop_all(&l);
 	if (l.base)
 		event_base_free(l.base);
 	frame_done(&l.frame);
 	queue_model_done(&l.m);
+	buf_done(&l.typed);
 	return r;
 }

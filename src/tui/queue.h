@@ -23,6 +23,7 @@ struct queue_screen_options {
 	const char *home; /* config.yml lies there */
 	const struct config *config;
 	int64_t refresh_ms; /* 1000 at least */
+	bool is_plain; /* lines instead of a screen */
 	/* In the child: serves until the other end of fd is closed, and returns its exit code. */
 	int (*serve)(void *arg, enum queue_role role, int fd);
 	void *arg;

@@ -23,7 +23,8 @@ enum {
 	COL_EXIT,
 	COL_COMMAND,
 	COL_N,
-	WIDE_COLS = 100
+	WIDE_COLS = 100,
+	COMMAND_LEAST = 6 /* cells; a shorter beginning says nothing */
 };
 
 static const struct column wide[COL_N] = {
@@ -35,9 +36,9 @@ static const struct column wide[COL_N] = {
 	{"GPU", 3, 5, 6, false, 0},
 	{"VRAM", 5, 6, 5, true, QSORT_VRAM},
 	{"USED", 5, 6, 2, true, QSORT_USED},
-	{"TIME", 8, 10, 0, true, QSORT_TIME},
+	{"TIME", 10, 10, 0, true, QSORT_TIME},
 	{"RC", 2, 3, 1, true, 0},
-	{"PROGRESS / COMMAND", 8, 40, 0, false, 0},
+	{"PROGRESS / COMMAND", 8, 40, 0, false, 0, "COMMAND"},
 };
 
 /* Below 100 columns without NODE and USED. */
@@ -66,19 +67,19 @@ static void put_cards(const struct snap_job *j, struct buf *b)
 		buf_puts(b, "cpu");
 }
 
-static void put_command(struct frame *f, struct pen p, const struct snap_job *j)
+static void put_command(struct pen p, const struct snap_job *j)
 {
 	if (j->progress[0]) {
 		pen_either(&p, STYLE(INK_FOCUS), "\xe2\x96\xb8 ", "> ");
 		pen_put(&p, STYLE(INK_FOCUS), j->progress);
-		pen_put(&p, STYLE(INK_DIM), "  ");
+		pen_skip(&p, 2);
 	}
 	if (j->is_held && j->held_why[0]) {
 		pen_put(&p, STYLE(INK_WARN), j->held_why);
-		pen_put(&p, STYLE(INK_DIM), "  ");
+		pen_skip(&p, 2);
 	}
-	pen_put(&p, STYLE(INK_PLAIN), j->command);
-	(void)f;
+	if (pen_left(&p) >= COMMAND_LEAST)
+		pen_put(&p, STYLE(INK_PLAIN), j->command);
 }
 
 static void put_text(const struct snap_job *j, int what, int64_t wall_ms, struct buf *b)
@@ -130,7 +131,7 @@ static void draw_row(struct frame *f, const struct columns *c, const int *what, 
 			continue;
 		}
 		if (what[i] == COL_COMMAND) {
-			put_command(f, columns_pen(f, c, i, y), j);
+			put_command(columns_pen(f, c, i, y), j);
 			continue;
 		}
 		buf_clear(&b);

@@ -180,6 +180,11 @@ void queue_model_take_log(struct queue_model *m, int64_t id, const char *text, c
 
 /* ---- jobs ---- */
 
+bool queue_job_is_starting(const struct snap_job *j)
+{
+	return j->state == SNAP_PENDING && j->is_bound && !j->lane[0];
+}
+
 bool queue_job_is_in_pool(const struct snap_job *j)
 {
 	return j->state == SNAP_PENDING && !j->is_bound && !j->lane[0] && j->gpus > 0;
@@ -363,8 +368,7 @@ size_t *queue_model_waiting(
 	for (size_t i = 0; i < m->snap.n_jobs; i++) {
 		const struct snap_job *j = &m->snap.jobs[i];
 
-		if (node ? j->state == SNAP_PENDING && !j->is_bound &&
-					queue_job_has_lane(j, node, card)
+		if (node ? j->state == SNAP_PENDING && queue_job_has_lane(j, node, card)
 			 : queue_job_is_in_pool(j))
 			v[n++] = i;
 	}
@@ -379,7 +383,7 @@ const struct snap_job *queue_model_on_card(
 	for (size_t k = 0; k < m->snap.n_jobs; k++) {
 		const struct snap_job *j = &m->snap.jobs[k];
 
-		if ((j->state == SNAP_RUNNING || (j->state == SNAP_PENDING && j->is_bound)) &&
+		if ((j->state == SNAP_RUNNING || queue_job_is_starting(j)) &&
 			!strcmp(j->node, n->name) && has_card(j, c->label) && !i--)
 			return j;
 	}

@@ -127,6 +127,8 @@ size_t *queue_model_waiting(
 /* Of the running or starting jobs on a card the i-th; NULL: there are no more. */
 const struct snap_job *queue_model_on_card(const struct queue_model *m, const struct snap_node *n,
 	const struct snap_card *c, size_t i);
+/* Handed to a card that it gets now. One that was handed out with its lane waits there all the same. */
+bool queue_job_is_starting(const struct snap_job *j);
 bool queue_job_is_in_pool(const struct snap_job *j);
 bool queue_job_has_lane(const struct snap_job *j, const char *node, const char *card);
 int64_t queue_job_elapsed(const struct snap_job *j, int64_t wall_ms); /* -1: never started */

@@ -11,7 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_MIB = 1024, PLENTY_MIB = 4096, FOREIGN_SHOWN = 3, BAR_CELLS = 20, PIN_ROOM = 5 };
+enum {
+	ROOM_MIB = 1024,
+	PLENTY_MIB = 4096,
+	FOREIGN_SHOWN = 3,
+	BAR_CELLS = 20,
+	PIN_ROOM = 5,
+	ARROW_CELLS = 5,
+	COUNT_CELLS = 4,
+	LANE_CELLS = 12
+};
 
 enum row_kind { ROW_NODE, ROW_CARD, ROW_PROC, ROW_POOL, ROW_DEPS };
 struct row {
@@ -105,7 +114,8 @@ int queue_resources_height(const struct queue_model *m)
 	list_rows(m, &l);
 	n = (int)l.n;
 	free(l.v);
-	return n;
+	/* One for the sentence that says there's none. */
+	return n ? n : 1;
 }
 
 /* ---- a server ---- */
@@ -221,14 +231,15 @@ static int job_width(const struct frame *f, const struct snap_job *j, size_t pos
 static void put_waiting(const struct queue_model *m, struct frame *f, struct pen *p,
 	const size_t *v, size_t n, int action, int64_t arg)
 {
+	struct pen before;
 	size_t i;
 	int x;
 
 	for (i = 0; i < n; i++) {
 		const struct snap_job *j = &m->snap.jobs[v[i]];
-		int more = n - i > 1 ? 8 : 0, arrow = 5;
+		int more = n - i > 1 ? 8 : 0;
 
-		if (job_width(f, j, i + 1) + more + arrow > pen_left(p))
+		if (job_width(f, j, i + 1) + more + ARROW_CELLS > pen_left(p))
 			break;
 		put_arrow(p);
 		x = p->x;
@@ -237,37 +248,55 @@ static void put_waiting(const struct queue_model *m, struct frame *f, struct pen
 	}
 	if (i == n)
 		return;
-	pen_put(p, STYLE(INK_DIM), "  ");
+	pen_skip(p, 2);
 	x = p->x;
+	before = *p;
 	pen_printf(p, STYLE(INK_FOCUS), "+%zu", n - i);
+	pen_whole(p, &before);
 	hit_from(f, p, x, action, arg);
+}
+
+/* Where it's narrow without how long, then with the beginning of its name. reserve: cells for what comes behind it. */
+static void put_run(struct pen *p, const struct snap_job *j, int reserve, int64_t wall_ms)
+{
+	CLEANUP(buf_done) struct buf head = {0}, time = {0};
+	const char *word = j->state == SNAP_RUNNING ? "RUN" : "START";
+	struct pen name;
+	int rest;
+
+	buf_printf(&head, " #%" PRId64 " ", j->id);
+	queue_put_elapsed(&time, queue_job_elapsed(j, wall_ms));
+	pen_put(p, STYLE(INK_DIM), "[ ");
+	pen_put(p, STYLE(j->state == SNAP_RUNNING ? INK_GOOD : INK_FOCUS), word);
+	pen_put(p, STYLE_STRONG(INK_PLAIN), buf_str(&head));
+	rest = pen_left(p) - 2 - reserve - grid_width(j->name) - (time.len ? (int)time.len + 1 : 0);
+	if (rest >= 0 || p->is_cut) {
+		pen_put(p, STYLE(INK_PLAIN), j->name);
+		if (time.len)
+			pen_printf(p, STYLE(INK_DIM), " %s", buf_str(&time));
+	} else {
+		name = pen_at(p->g, p->x, p->y, pen_left(p) - 2 - reserve);
+		pen_put(&name, STYLE(INK_PLAIN), j->name);
+		p->x = name.x;
+	}
+	pen_put(p, STYLE(INK_DIM), " ]");
 }
 
 static void put_running(const struct queue_model *m, struct frame *f, struct pen *p,
 	const struct snap_node *n, const struct snap_card *c, int64_t wall_ms)
 {
 	const struct snap_job *j = queue_model_on_card(m, n, c, 0);
-	CLEANUP(buf_done) struct buf b = {0};
-	size_t others = 0;
+	size_t others = 0, waiting;
 	int x;
 
 	if (!j)
 		return;
 	while (queue_model_on_card(m, n, c, others + 1))
 		others++;
-	queue_put_elapsed(&b, queue_job_elapsed(j, wall_ms));
-	pen_put(p, STYLE(INK_DIM), "  ");
+	pen_skip(p, 2);
 	x = p->x;
-	pen_put(p, STYLE(INK_DIM), "[ ");
-	if (j->state == SNAP_RUNNING)
-		pen_put(p, STYLE(INK_GOOD), "RUN");
-	else
-		pen_put(p, STYLE(INK_FOCUS), "START");
-	pen_printf(p, STYLE_STRONG(INK_PLAIN), " #%" PRId64, j->id);
-	pen_printf(p, STYLE(INK_PLAIN), " %s", j->name);
-	if (b.len)
-		pen_printf(p, STYLE(INK_DIM), " %s", buf_str(&b));
-	pen_put(p, STYLE(INK_DIM), " ]");
+	free(queue_model_waiting(m, n->name, c->label, &waiting));
+	put_run(p, j, waiting ? COUNT_CELLS : 0, wall_ms);
 	hit_from(f, p, x, QDO_CARD_OF_JOB, j->id);
 	if (!others)
 		return;
@@ -287,9 +316,16 @@ static void put_lane(const struct queue_model *m, struct frame *f, struct pen *p
 
 	if (!k && !c->is_lane_paused && !c->lane_why[0])
 		return;
-	put_arrow(p);
-	x = p->x;
-	pen_printf(p, STYLE(INK_FOCUS), "{ lane Q%zu }", k);
+	/* The count, if there's no room for the rest. */
+	if (pen_left(p) < ARROW_CELLS + LANE_CELLS) {
+		pen_skip(p, 1);
+		x = p->x;
+		pen_printf(p, STYLE(INK_FOCUS), "Q%zu", k);
+	} else {
+		put_arrow(p);
+		x = p->x;
+		pen_printf(p, STYLE(INK_FOCUS), "{ lane Q%zu }", k);
+	}
 	hit_from(f, p, x, QDO_LANE, place);
 	if (c->is_lane_paused)
 		pen_put(p, STYLE(INK_WARN), " PAUSED");
@@ -384,6 +420,30 @@ static enum ink level(int64_t v, int64_t warn, int64_t bad)
 	return v >= bad ? INK_BAD : v >= warn ? INK_WARN : INK_PLAIN;
 }
 
+/* Each in its column. Of a node that doesn't answer there's no live figure. */
+static void put_all_figures(struct pen *p, const struct snap_card *c, bool is_live)
+{
+	struct pen before = *p;
+
+	/* "1 job" is shorter than "2 jobs". */
+	pen_skip(p, c->n_jobs == 1);
+	if (c->util_pct >= 0 && is_live)
+		pen_printf(p, STYLE(level(c->util_pct, 50, 90)), " %3" PRId64 "%%", c->util_pct);
+	else
+		pen_put(p, STYLE(INK_DIM), "   -%");
+	pen_whole(p, &before);
+	before = *p;
+	if (c->temperature_c >= 0 && is_live)
+		pen_printf(p, STYLE(level(c->temperature_c, 70, 85)), " %3" PRId64 "C",
+			c->temperature_c);
+	else
+		pen_put(p, STYLE(INK_DIM), "   -C");
+	pen_whole(p, &before);
+	before = *p;
+	pen_printf(p, STYLE(INK_DIM), "  ext %" PRId64 "p", c->n_external);
+	pen_whole(p, &before);
+}
+
 static void draw_capacity(const struct queue_model *m, struct pen *p, const struct snap_node *n,
 	const struct snap_card *c)
 {
@@ -401,15 +461,8 @@ static void draw_capacity(const struct queue_model *m, struct pen *p, const stru
 	pen_printf(p, STYLE(INK_PLAIN), " free %-6s", room.len ? buf_str(&room) : "-");
 	pen_printf(p, STYLE(c->n_jobs ? INK_PLAIN : INK_DIM), " %u job%s", c->n_jobs,
 		c->n_jobs == 1 ? "" : "s");
-	if (m->procs == QPROCS_ALL) {
-		if (c->util_pct >= 0)
-			pen_printf(p, STYLE(level(c->util_pct, 50, 90)), "  %" PRId64 "%%",
-				c->util_pct);
-		if (c->temperature_c >= 0)
-			pen_printf(p, STYLE(level(c->temperature_c, 70, 85)), "  %" PRId64 "C",
-				c->temperature_c);
-		pen_printf(p, STYLE(INK_DIM), "  ext %" PRId64 "p", c->n_external);
-	}
+	if (m->procs == QPROCS_ALL)
+		put_all_figures(p, c, queue_activity(n, c) != ACT_UNKNOWN);
 	if (c->why[0] && !c->is_in_service)
 		pen_printf(p, STYLE(INK_BAD), "  %s", c->why);
 }

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SAID_LINES = 20 }; /* of a log: all of it is long to listen to */
+
 /* What a pane of wrapped lines is written through: it counts lines, and draws those of the window. */
 struct writer {
 	struct frame *f;
 	struct rect r;
 	int first, n; /* n: lines so far */
+	struct buf *said; /* not NULL: lines go there as they are, and nothing is drawn */
 };
 
 static void put(struct writer *w, struct style s, const char *text)
@@ -21,6 +24,10 @@ static void put(struct writer *w, struct style s, const char *text)
 	int k, skip = w->first > w->n ? w->first - w->n : 0, y = w->n - w->first;
 	struct rect r = w->r;
 
+	if (w->said) {
+		buf_printf(w->said, "%s\n", text);
+		return;
+	}
 	y = y > 0 ? y : 0;
 	rect_take_top(&r, y);
 	k = grid_wrap(
@@ -47,7 +54,7 @@ static void labelled(struct writer *w, enum ink ink, const char *label, const ch
 
 	if (!text || !*text)
 		return;
-	buf_printf(&b, "%-5s ", label);
+	buf_printf(&b, w->said ? "%s: " : "%-5s ", label);
 	/* One value, whatever lines it has. */
 	for (; *text; text++)
 		buf_putc(&b, *text == '\n' || *text == '\t' ? ' ' : *text);
@@ -172,6 +179,18 @@ static void put_detail(
 	}
 }
 
+/* Where the last n of them begin. */
+static const char *last_lines(const char *text, int n)
+{
+	const char *s = text + strlen(text);
+
+	if (s > text && s[-1] == '\n')
+		s--;
+	while (s > text && (s[-1] != '\n' || --n > 0))
+		s--;
+	return s;
+}
+
 static void put_log(struct writer *w, const struct queue_model *m, const struct snap_job *j)
 {
 	if (m->log_id != j->id)
@@ -181,15 +200,15 @@ static void put_log(struct writer *w, const struct queue_model *m, const struct 
 	else if (!m->log || !*m->log)
 		put(w, STYLE(INK_DIM), "it has written nothing yet");
 	else
-		put_lines(w, STYLE(INK_PLAIN), m->log);
+		put_lines(w, STYLE(INK_PLAIN), w->said ? last_lines(m->log, SAID_LINES) : m->log);
 }
 
-static void write_all(
-	struct writer *w, const struct queue_model *m, const struct snap_job *j, int64_t wall_ms)
+static void write_all(struct writer *w, const struct queue_model *m, const struct snap_job *j,
+	bool is_log, int64_t wall_ms)
 {
 	if (!j)
 		put(w, STYLE(INK_DIM), "no job is selected");
-	else if (m->has_log)
+	else if (is_log)
 		put_log(w, m, j);
 	else
 		put_detail(w, m, j, wall_ms);
@@ -221,11 +240,12 @@ void queue_text_pane(struct queue_model *m, struct frame *f, struct rect r, int6
 	const struct snap_job *j = queue_model_selected(m);
 	struct rect in = rect_of(r.x + 1, r.y + 1, r.w - 2, r.h - 2);
 	/* Counted first: a log begins at its end. */
-	struct writer count = {f, rect_of(in.x, in.y, in.w, 0), 0, 0}, w = {f, in, 0, 0};
+	struct writer count = {f, rect_of(in.x, in.y, in.w, 0), 0, 0, NULL},
+		      w = {f, in, 0, 0, NULL};
 	int most;
 
 	frame_hit(f, r, QDO_TEXT, 0);
-	write_all(&count, m, j, wall_ms);
+	write_all(&count, m, j, m->has_log, wall_ms);
 	m->text_lines = count.n;
 	m->text_page = in.h;
 	most = count.n > in.h ? count.n - in.h : 0;
@@ -234,5 +254,15 @@ void queue_text_pane(struct queue_model *m, struct frame *f, struct rect r, int6
 	put_title(m, j, &title);
 	pane_draw(f, r, buf_str(&title), false);
 	w.first = m->has_log ? most - m->first_line : m->first_line;
-	write_all(&w, m, j, wall_ms);
+	write_all(&w, m, j, m->has_log, wall_ms);
+}
+
+void queue_text_say(
+	const struct queue_model *m, int64_t job, bool is_log, int64_t wall_ms, struct buf *out)
+{
+	struct writer w = {.said = out};
+
+	buf_printf(
+		out, "%s of job %" PRId64 ":\n", is_log ? "The end of the output" : "Details", job);
+	write_all(&w, m, snap_job(&m->snap, job), is_log, wall_ms);
 }

@@ -51,7 +51,7 @@ const char *queue_badge(const struct snap_job *j, bool is_ascii, enum ink *ret_i
 		*ret_ink = INK_WARN;
 		return is_ascii ? "= held" : "\xe2\x8f\xb8 held";
 	}
-	if (j->state == SNAP_PENDING && j->is_bound) {
+	if (queue_job_is_starting(j)) {
 		*ret_ink = INK_FOCUS;
 		return is_ascii ? "> start" : "\xe2\x96\xb8 start";
 	}
@@ -94,12 +94,14 @@ static void count(struct frame *f, struct pen *p, int64_t n, const char *word, e
 	int filter, int current)
 {
 	int x = p->x;
+	struct pen before = *p;
 	struct style s = {.ink = n ? ink : INK_DIM,
 		.attr = filter == current ? STYLE_BOLD | STYLE_UNDERLINE : 0};
 
 	pen_printf(p, s, "%s %" PRId64, word, n);
+	pen_whole(p, &before);
 	frame_hit(f, rect_of(x, p->y, p->x - x, 1), QDO_FILTER_BY, filter);
-	pen_put(p, STYLE(INK_DIM), "  ");
+	pen_skip(p, 2);
 }
 
 static void draw_counts(const struct queue_model *m, struct frame *f, struct rect r)

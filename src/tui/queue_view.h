@@ -21,6 +21,9 @@ void queue_resources(struct queue_model *m, struct frame *f, struct rect r, int6
 void queue_jobs(struct queue_model *m, struct frame *f, struct rect r, int64_t wall_ms);
 /* Detail or log. */
 void queue_text_pane(struct queue_model *m, struct frame *f, struct rect r, int64_t wall_ms);
+/* The same in lines, not cleaned yet, for those who listen. */
+void queue_text_say(
+	const struct queue_model *m, int64_t job, bool is_log, int64_t wall_ms, struct buf *out);
 /* "01:02:03", "2-01:02:03"; "" when it isn't known. */
 void queue_put_elapsed(struct buf *b, int64_t ms);
 /* "512M", "4.2G", "128G"; "" when it isn't known. */

@@ -2,6 +2,9 @@
  * The terminal (screen.h), by ncursesw: it knows how this one moves its cursor and which colours it has. Keys and mouse
  * reports are read by us, for terminfo's entry for the mouse is wrong inside tmux and screen. What's needed for the way
  * back lies in one static struct, for a signal's handler reaches nothing else.
+ *
+ * Curses writes into a file in memory, for it would wait for a terminal that doesn't read. From there the bytes of one
+ * picture go to the terminal as it takes them; pictures that come meanwhile are left out, and the next one is drawn whole.
  */
 #include "tui/screen.h"
 
@@ -9,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/text.h"
 
+#include <fcntl.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
@@ -16,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <termios.h>
 #include <unistd.h>
 /* Last, and without its macros for functions: they have names as common as "move" and "clear". */
@@ -27,9 +32,16 @@
 #define MODES_ON "\033[?2004h"
 #define MODES_OFF "\033[?1006l\033[?1000l\033[?2004l"
 #define MOUSE_ON "\033[?1000h\033[?1006h"
+#define CANCEL "\030" /* ends a sequence of which the rest doesn't come */
+
+enum { LEAVE_MS = 200, PIECE = 64 * 1024 };
 
 struct screen {
 	SCREEN *curses;
+	FILE *sink; /* where curses writes: a file in memory */
+	struct buf backlog; /* for the terminal, not taken by it yet: of one picture */
+	size_t taken; /* bytes of it that were */
+	bool is_behind; /* a picture was left out */
 	struct grid shown; /* what the terminal has */
 	bool is_forgotten;
 	const struct theme *theme;
@@ -45,6 +57,7 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 static struct way_back {
 	volatile sig_atomic_t is_taken;
+	int fd; /* the terminal, opened anew: nobody else's writes are to fail for our not waiting */
 	struct termios before;
 	char bytes[256];
 	size_t n;
@@ -59,7 +72,7 @@ static void give_back(void)
 	if (!way_back.is_taken)
 		return;
 	way_back.is_taken = 0;
-	n = write(STDOUT_FILENO, way_back.bytes, way_back.n);
+	n = write(way_back.fd, way_back.bytes, way_back.n);
 	(void)n;
 	tcsetattr(STDIN_FILENO, TCSANOW, &way_back.before);
 }
@@ -101,8 +114,8 @@ static void prepare_way_back(void)
 	static bool is_registered;
 	struct sigaction sa = {.sa_sigaction = on_deadly, .sa_flags = SA_SIGINFO | SA_RESTART};
 
-	way_back.n = strlen(MODES_OFF);
-	memcpy(way_back.bytes, MODES_OFF, way_back.n);
+	way_back.n = strlen(CANCEL MODES_OFF);
+	memcpy(way_back.bytes, CANCEL MODES_OFF, way_back.n);
 	put_cap("sgr0");
 	put_cap("cnorm");
 	put_cap("rmcup");
@@ -122,11 +135,99 @@ static void forget_way_back(void)
 	way_back.is_taken = 0;
 }
 
-static void say(const char *bytes)
-{
-	ssize_t n = write(STDOUT_FILENO, bytes, strlen(bytes));
+/* ---- bytes to the terminal ---- */
 
-	(void)n;
+/* What curses wrote goes behind what's waiting. */
+static void collect(struct screen *s)
+{
+	int fd = fileno(s->sink);
+	off_t n;
+
+	fflush(s->sink);
+	n = lseek(fd, 0, SEEK_CUR);
+	if (n <= 0)
+		return;
+	buf_reserve(&s->backlog, (size_t)n + 1);
+	n = pread(fd, s->backlog.data + s->backlog.len, (size_t)n, 0);
+	if (n > 0) {
+		s->backlog.len += (size_t)n;
+		s->backlog.data[s->backlog.len] = '\0';
+	}
+	if (ftruncate(fd, 0) == 0)
+		lseek(fd, 0, SEEK_SET);
+}
+
+static void say(struct screen *s, const char *bytes)
+{
+	collect(s);
+	buf_puts(&s->backlog, bytes);
+}
+
+int screen_push(struct screen *s)
+{
+	while (screen_has_backlog(s)) {
+		size_t left = s->backlog.len - s->taken;
+		ssize_t n =
+			write(way_back.fd, s->backlog.data + s->taken, left < PIECE ? left : PIECE);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n <= 0)
+			return -EIO;
+		s->taken += (size_t)n;
+	}
+	buf_clear(&s->backlog);
+	s->taken = 0;
+	return 0;
+}
+
+bool screen_has_backlog(const struct screen *s)
+{
+	return s->backlog.len > s->taken;
+}
+
+bool screen_is_behind(const struct screen *s)
+{
+	return s->is_behind;
+}
+
+int screen_fd(const struct screen *s)
+{
+	(void)s;
+	return way_back.fd;
+}
+
+/* Of a terminal that takes nothing, what it would have shown isn't worth waiting for: the way back is. */
+static void push_way_back(struct screen *s)
+{
+	struct pollfd pfd = {.fd = way_back.fd, .events = POLLOUT};
+
+	for (int turns = 0; turns < 2 && screen_push(s) == 0 && screen_has_backlog(s); turns++)
+		poll(&pfd, 1, LEAVE_MS);
+	if (!screen_has_backlog(s))
+		return;
+	/* Whoever stopped it couldn't use it either as we'd leave it. */
+	tcflush(way_back.fd, TCOFLUSH);
+	tcflow(way_back.fd, TCOON);
+	buf_clear(&s->backlog);
+	s->taken = 0;
+	buf_put(&s->backlog, way_back.bytes, way_back.n);
+	screen_push(s);
+}
+
+/* Without waiting until all was shown, for that may be never. */
+static void leave(struct screen *s)
+{
+	say(s, MODES_OFF);
+	endwin();
+	collect(s);
+	push_way_back(s);
+	tcsetattr(STDIN_FILENO, TCSANOW, &way_back.before);
+	buf_clear(&s->backlog);
+	s->taken = 0;
+	s->is_behind = false;
 }
 
 /* ---- colours ---- */
@@ -214,18 +315,29 @@ static int no_terminal(struct err *e)
 	if (!can_move_cursor()) {
 		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
 		return err_set(e, -ENOTTY,
-			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line, --once prints one look",
+			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line",
 			buf_str(&q));
 	}
 	return 0;
 }
 
+/* By ourselves: curses has no terminal to set. All bytes go as they are, both ways. */
+static void make_raw(void)
+{
+	struct termios t = way_back.before;
+
+	t.c_iflag &= ~(tcflag_t)(BRKINT | PARMRK | ISTRIP | INLCR | IGNCR | ICRNL | IXON);
+	t.c_oflag &= ~(tcflag_t)OPOST;
+	t.c_lflag &= ~(tcflag_t)(ECHO | ECHONL | ICANON | ISIG | IEXTEN);
+	t.c_cc[VMIN] = 1;
+	t.c_cc[VTIME] = 0;
+	tcsetattr(STDIN_FILENO, TCSANOW, &t);
+}
+
 static void set_up(struct screen *s)
 {
-	raw();
-	noecho();
+	make_raw();
 	nonl();
-	intrflush(stdscr, FALSE);
 	leaveok(stdscr, TRUE);
 	curs_set(0);
 	if (has_colors()) {
@@ -233,9 +345,9 @@ static void set_up(struct screen *s)
 		use_default_colors();
 		make_colours(s->theme);
 	}
-	say(MODES_ON);
+	say(s, MODES_ON);
 	if (s->wants_mouse)
-		say(MOUSE_ON);
+		say(s, MOUSE_ON);
 }
 
 static void read_size(struct screen *s)
@@ -254,6 +366,33 @@ static void read_size(struct screen *s)
 		s->rows = GRID_ROWS_MAX;
 }
 
+/* /dev/stdout would be the same open file: not waiting is ours alone. */
+static int open_output(struct screen *s, struct err *e)
+{
+	int memory = memfd_create("gpustow-screen", MFD_CLOEXEC);
+
+	way_back.fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (way_back.fd < 0 && ttyname(STDOUT_FILENO))
+		way_back.fd =
+			open(ttyname(STDOUT_FILENO), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	s->sink = memory >= 0 ? fdopen(memory, "w") : NULL;
+	if (way_back.fd >= 0 && s->sink)
+		return 0;
+	if (memory >= 0 && !s->sink)
+		close(memory);
+	return err_sys(e, -errno, "the terminal can't be opened for writing");
+}
+
+static void close_output(struct screen *s)
+{
+	if (s->sink)
+		fclose(s->sink);
+	if (way_back.fd >= 0)
+		close(way_back.fd);
+	way_back.fd = -1;
+	buf_done(&s->backlog);
+}
+
 int screen_open(struct screen **ret, const struct theme *theme, bool wants_mouse, struct err *e)
 {
 	static const int theirs[] = {SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -265,11 +404,13 @@ int screen_open(struct screen **ret, const struct theme *theme, bool wants_mouse
 	if (tcgetattr(STDIN_FILENO, &way_back.before) < 0)
 		return err_sys(e, -errno, "the terminal's settings can't be read");
 	s = xcalloc(1, sizeof(*s));
-	s->curses = newterm(NULL, stdout, stdin);
-	if (!s->curses) {
+	r = open_output(s, e);
+	if (!r && !(s->curses = newterm(NULL, s->sink, stdin)))
+		r = err_set(e, -ENOTTY, "the terminal can't be used: terminfo lacks what's needed");
+	if (r) {
+		close_output(s);
 		free(s);
-		return err_set(
-			e, -ENOTTY, "the terminal can't be used: terminfo lacks what's needed");
+		return r;
 	}
 	/* Signals are events of the loop; its handlers would jump into the middle of a picture. */
 	for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
@@ -293,11 +434,10 @@ void screen_close(struct screen *s)
 {
 	if (!s)
 		return;
-	say(MODES_OFF);
-	endwin();
-	tcsetattr(STDIN_FILENO, TCSADRAIN, &way_back.before);
+	leave(s);
 	forget_way_back();
 	delscreen(s->curses);
+	close_output(s);
 	grid_done(&s->shown);
 	free(s);
 }
@@ -355,8 +495,17 @@ bool screen_show(struct screen *s, const struct frame *f)
 	int cols = f->grid.cols < s->cols ? f->grid.cols : s->cols;
 	/* The bottom row isn't ours: some terminals scroll when its end is written. */
 	int rows = f->grid.rows < s->rows - 1 ? f->grid.rows : s->rows - 1;
-	bool is_changed = s->is_forgotten;
+	bool is_changed;
 
+	/* Once the terminal reads again whoever waits for that shows the latest. */
+	if (screen_push(s) < 0 || screen_has_backlog(s)) {
+		s->is_behind = true;
+		return false;
+	}
+	if (s->is_behind)
+		s->is_forgotten = true;
+	s->is_behind = false;
+	is_changed = s->is_forgotten;
 	if (s->is_forgotten) {
 		erase();
 		clearok(stdscr, TRUE);
@@ -380,6 +529,7 @@ bool screen_show(struct screen *s, const struct frame *f)
 		is_changed = true;
 	if (is_changed)
 		refresh();
+	collect(s);
 	return is_changed;
 }
 
@@ -405,9 +555,7 @@ void screen_resized(struct screen *s)
 
 void screen_stop(struct screen *s)
 {
-	say(MODES_OFF);
-	endwin();
-	tcsetattr(STDIN_FILENO, TCSADRAIN, &way_back.before);
+	leave(s);
 	way_back.is_taken = 0;
 	kill(0, SIGTSTP);
 	/* Goes on here. */

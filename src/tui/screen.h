@@ -23,8 +23,19 @@ int screen_open(struct screen **ret, const struct theme *theme, bool wants_mouse
 void screen_close(struct screen *s); /* gives it back; NULL does nothing */
 void screen_size(const struct screen *s, int *ret_cols, int *ret_rows);
 bool screen_is_ascii(const struct screen *s);
-/* What changed since the last picture, and nothing when nothing did; the bottom row is never written. Returns whether anything went out. */
+/*
+ * What changed since the last picture, and nothing when nothing did; the bottom row is never written. Nothing waits for the
+ * terminal: what it doesn't take at once is the backlog, which never has more than one picture. While there's one, further
+ * pictures are left out; the first after it is drawn whole. Returns whether this one is on its way; screen_push sends it.
+ */
 bool screen_show(struct screen *s, const struct frame *f);
+/* As much of the backlog as the terminal takes now; -EIO when it's gone. */
+int screen_push(struct screen *s);
+bool screen_has_backlog(const struct screen *s);
+/* A picture was left out: the latest is to be shown once there's no backlog. */
+bool screen_is_behind(const struct screen *s);
+/* To wait for its being writable. */
+int screen_fd(const struct screen *s);
 /* The next one is drawn whole (Ctrl-L, after a stop). */
 void screen_forget(struct screen *s);
 void screen_theme(struct screen *s, const struct theme *theme);

@@ -25,6 +25,32 @@ static void draw(struct terminal *t)
 		t->owner.draw(t->owner.arg);
 }
 
+static void push(struct terminal *t)
+{
+	if (screen_push(t->screen) < 0)
+		end(t, 0);
+	else if (screen_has_backlog(t->screen))
+		event_add(t->writable, NULL);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+	struct terminal *t = arg;
+
+	(void)fd, (void)what;
+	push(t);
+	if (!screen_has_backlog(t->screen) && screen_is_behind(t->screen))
+		draw(t);
+}
+
+void terminal_show(struct terminal *t, const struct frame *f)
+{
+	if (t->is_over)
+		return;
+	screen_show(t->screen, f);
+	push(t);
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
 	struct terminal *t = arg;
@@ -74,6 +100,7 @@ void terminal_begin(struct terminal *t, struct event_base *base, struct screen *
 	if (!screen)
 		return;
 	t->readable = event_new(base, STDIN_FILENO, EV_READ | EV_PERSIST, on_readable, t);
+	t->writable = event_new(base, screen_fd(screen), EV_WRITE, on_writable, t);
 	t->esc = evtimer_new(base, on_esc, t);
 	event_priority_set(t->readable, 0);
 	event_priority_set(t->esc, 0);
@@ -82,8 +109,8 @@ void terminal_begin(struct terminal *t, struct event_base *base, struct screen *
 
 void terminal_done(struct terminal *t)
 {
-	struct event *all[] = {
-		t->readable, t->esc, t->signals[0], t->signals[1], t->signals[2], t->signals[3]};
+	struct event *all[] = {t->readable, t->writable, t->esc, t->signals[0], t->signals[1],
+		t->signals[2], t->signals[3]};
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])

@@ -20,7 +20,7 @@ struct terminal {
 	struct event_base *base;
 	struct screen *screen;
 	struct terminal_owner owner;
-	struct event *readable, *esc, *signals[4];
+	struct event *readable, *writable, *esc, *signals[4];
 	bool is_over; /* the owner was told to end: nothing is drawn any more */
 };
 
@@ -28,4 +28,9 @@ struct terminal {
 void terminal_begin(struct terminal *t, struct event_base *base, struct screen *screen,
 	const struct terminal_owner *owner);
 void terminal_done(struct terminal *t);
+/*
+ * Shows a picture without waiting for a terminal that doesn't read: once it does, the owner's draw is called for the latest.
+ * The owner is told to end when the terminal is gone.
+ */
+void terminal_show(struct terminal *t, const struct frame *f);
 void terminal_timer(struct event *ev, int64_t ms);

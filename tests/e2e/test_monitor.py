@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from lab import Lab, missing  # noqa: E402
+from deaf_terminal import DeafTerminal  # noqa: E402
 from harness import BUILD, DEADLINE, is_alive, program, until  # noqa: E402
 
 
@@ -386,6 +388,41 @@ def test_a_closed_terminal_ends_it(world):
     assert b"Simulated" in seen
     os.close(master)
     until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, why="it ends when its terminal is closed")
+
+
+@pytest.mark.parametrize("signo, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_terminal_that_does_not_read_delays_nothing(world, is_stopped, signo, code):
+    t = DeafTerminal(world, program(), "--sim", "2")
+    try:
+        t.hears(b"Simulated")
+        for mode, word in (("unified", b"Cards 2 on"), ("nodes", b"Servers")):
+            if is_stopped:
+                termios.tcflow(t.slave, termios.TCOOFF)
+            t.fill()
+            # The key is done, though nobody sees it yet.
+            t.press(b"v")
+            says(world, f"mode: {mode}")
+            if is_stopped:
+                termios.tcflow(t.slave, termios.TCOON)
+            # The latest picture, whole.
+            t.hears(b"\x1b[H\x1b[2J", b"Updated", word)
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOOFF)
+        t.fill()
+        t.run.kill(signo)
+        t.ends(code)
+    finally:
+        t.close()
+
+
+def test_a_deaf_terminal_that_is_closed_ends_it(world):
+    t = DeafTerminal(world, program(), "--sim", "2")
+    t.hears(b"Simulated")
+    t.fill()
+    os.close(t.slave)
+    os.close(t.master)
+    t.run.wait(None)
 
 
 def test_without_a_screen_there_is_a_sentence(world, monitor):

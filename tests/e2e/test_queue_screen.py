@@ -3,11 +3,13 @@ import os
 import re
 import shutil
 import signal
+import termios
 from pathlib import Path
 
 import pytest
 
-from harness import until
+from deaf_terminal import DeafTerminal
+from harness import program, until
 from queue_bed import Queue
 from test_monitor import Tmux, says
 
@@ -306,6 +308,29 @@ def test_every_way_out_restores_the_terminal(bed, way):
     assert f"EXIT {0 if isinstance(way, str) else 128 + way}" in s.is_restored()
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_terminal_that_does_not_read_delays_nothing(bed, is_stopped):
+    t = DeafTerminal(bed.world, program(), "queue")
+    try:
+        t.hears(b"runner")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOOFF)
+        t.fill()
+        t.press(b"jcc")
+        becomes(lambda: bed.row(bed.waiting[0])["state"], "cancelled")
+        t.press(b"v")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOON)
+        t.hears(b"\x1b[H\x1b[2J", b"Capacity")
+        if is_stopped:
+            termios.tcflow(t.slave, termios.TCOOFF)
+        t.fill()
+        t.run.kill(signal.SIGTERM)
+        t.ends(143)
+    finally:
+        t.close()
+
+
 def children(pid):
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -353,6 +378,40 @@ def test_what_others_change_is_seen(bed):
     s.sees("Jobs 5 active", "newcomer")
     bed.queue.hand("cancel", new)
     s.sees("Jobs 4 active", gone=["newcomer"])
+
+
+# --- line by line ---
+
+@pytest.mark.parametrize("how", [("queue", "tui", "--plain"), ("--plain", "queue")])
+def test_line_by_line(bed, how):
+    job = bed.waiting[0]
+    s = Tmux(bed.world, *how, term="dumb", cols=160, rows=50)
+    bed.screens.append(s)
+    s.sees("3 pending, 0 held", "Server local: up, 2 GPUs", rf"Job {bed.runner}, runner: running", r"\? says what else")
+    s.keys(*str(job), "Enter")
+    s.sees(rf"Details of job {job}:", "why: ", "cmd: echo 0", rf"after: #{bed.runner} runner running")
+    s.keys("L", "Space", *str(bed.runner), "Enter")
+    s.sees(rf"end of the output of job {bed.runner}:", "the last line")
+    s.keys("+", *str(job), "Enter")
+    becomes(lambda: bed.row(job)["priority"], 1)
+    s.sees(f"job {job} has priority 1|priority of job {job}")
+    s.keys("c", *str(job), "Enter")
+    s.sees(f"Cancel job {job}, wait0\\? y cancels it")
+    s.keys("n", "o", "Enter")
+    s.sees("It's kept")
+    assert bed.row(job)["state"] == "pending"
+    s.keys("c", *str(job), "Enter", "y", "Enter")
+    becomes(lambda: bed.row(job)["state"], "cancelled")
+    s.sees(f"job {job} is cancelled")
+    s.keys("q", "Enter")
+    s.sees("EXIT 0")
+    assert s.flag("alternate_on") == "0"
+
+
+def test_one_answer_where_nobody_types(bed):
+    r = bed.world.ask("queue", "tui", "--plain")
+    assert re.search(rf"(?m)^  Job {bed.runner}, runner: running", r.out) and "\x1b" not in r.out
+    assert r.out.count("1 server. Jobs: ") == 1
 
 
 # --- without a screen ---

@@ -1,6 +1,7 @@
 /*
  * The terminal's side of a screen's loop, on a real pty: every key is followed by a picture at once, with no clock beside it that
- * could make up for one that was forgotten. The child says what it's told: e event, d draw, x end.
+ * could make up for one that was forgotten; and a terminal that doesn't read delays nothing. The child says what it's told:
+ * e event, d draw, x end. Each of its pictures has its number in every line.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "tui/terminal.h"
 
@@ -19,13 +22,18 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define DEADLINE_MS 30000
 
+enum { COLS = 80, ROWS = 24, MANY = 150 };
+
 struct child {
 	struct event_base *base;
-	int report;
+	struct terminal terminal;
+	struct frame f;
+	int report, events;
 };
 
 static void say(struct child *c, const char *text)
@@ -35,13 +43,28 @@ static void say(struct child *c, const char *text)
 
 static void on_event(void *arg, const struct input_event *ev)
 {
+	struct child *c = arg;
+
 	(void)ev;
-	say(arg, "e");
+	c->events++;
+	say(c, "e");
 }
 
+/* No two neighbours have a letter at the same place, so that a picture costs its terminal what a whole one does. */
 static void on_draw(void *arg)
 {
-	say(arg, "d");
+	struct child *c = arg;
+
+	frame_begin(&c->f, COLS, ROWS);
+	for (int y = 0; y < ROWS - 1; y++) {
+		struct pen p = pen_at(&c->f.grid, 0, y, COLS);
+
+		pen_printf(&p, STYLE(INK_PLAIN), "picture %04d ", c->events);
+		for (int i = 0; pen_left(&p) > 0; i++)
+			pen_printf(&p, STYLE(INK_PLAIN), "%c", 'a' + (c->events + i) % 26);
+	}
+	terminal_show(&c->terminal, &c->f);
+	say(c, "d");
 }
 
 static void on_end(void *arg, int signal_no)
@@ -59,35 +82,39 @@ static int run_child(int report)
 	struct child c = {.base = event_base_new(), .report = report};
 	const struct terminal_owner owner = {
 		.arg = &c, .event = on_event, .draw = on_draw, .end = on_end};
-	struct terminal t = {0};
 	struct screen *s = NULL;
 	struct err e = {0};
 
 	if (screen_open(&s, theme_find("muted"), false, &e) < 0)
 		return 3;
 	event_base_priority_init(c.base, 2);
-	terminal_begin(&t, c.base, s, &owner);
+	frame_init(&c.f);
+	terminal_begin(&c.terminal, c.base, s, &owner);
 	say(&c, "r");
 	event_base_dispatch(c.base);
-	terminal_done(&t);
+	terminal_done(&c.terminal);
 	screen_close(s);
+	frame_done(&c.f);
 	event_base_free(c.base);
 	return 0;
 }
 
 struct scene {
 	pid_t pid;
-	int master, report;
+	int master, slave, report;
+	struct termios before;
 };
 
 static int set_up(void **state)
 {
 	static struct scene s;
 	int pair[2], slave;
-	struct winsize size = {.ws_row = 24, .ws_col = 80};
+	struct winsize size = {.ws_row = ROWS, .ws_col = COLS};
 
 	assert_int_equal(pipe(pair), 0);
 	assert_int_equal(openpty(&s.master, &slave, NULL, NULL, &size), 0);
+	assert_int_equal(tcgetattr(slave, &s.before), 0);
+	s.slave = slave;
 	s.pid = fork();
 	assert_true(s.pid >= 0);
 	if (!s.pid) {
@@ -101,7 +128,6 @@ static int set_up(void **state)
 		close(pair[0]);
 		_exit(run_child(pair[1]));
 	}
-	close(slave);
 	close(pair[1]);
 	s.report = pair[0];
 	*state = &s;
@@ -112,23 +138,26 @@ static int tear_down(void **state)
 {
 	struct scene *s = *state;
 
-	kill(s->pid, SIGKILL);
-	waitpid(s->pid, NULL, 0);
+	if (s->pid) {
+		kill(s->pid, SIGKILL);
+		waitpid(s->pid, NULL, 0);
+	}
 	if (s->master >= 0)
 		close(s->master);
+	close(s->slave);
 	close(s->report);
 	return 0;
 }
 
-/* What the child says next, until it has said `n` bytes. What it draws is read away, so that it never waits for us. */
-static void hears(struct scene *s, const char *want)
+/* What the child says next, until it has said that. What it draws is read, or lies there. */
+static void hears_what(struct scene *s, const char *want, bool is_reading)
 {
 	char got[64] = "", junk[4096];
 	size_t n = 0;
 
 	while (n < strlen(want)) {
-		struct pollfd p[2] = {
-			{.fd = s->report, .events = POLLIN}, {.fd = s->master, .events = POLLIN}};
+		struct pollfd p[2] = {{.fd = s->report, .events = POLLIN},
+			{.fd = s->master, .events = is_reading ? POLLIN : 0}};
 
 		assert_true(poll(p, 2, DEADLINE_MS) > 0);
 		if (p[1].revents & POLLIN)
@@ -141,6 +170,11 @@ static void hears(struct scene *s, const char *want)
 		}
 	}
 	assert_string_equal(got, want);
+}
+
+static void hears(struct scene *s, const char *want)
+{
+	hears_what(s, want, true);
 }
 
 static void types(struct scene *s, const char *keys)
@@ -201,6 +235,116 @@ static void terminal_is_gone(void **state)
 	assert_true(!strncmp(got, "x0.", 3) || !strncmp(got, "x1.", 3));
 }
 
+/* ---- a terminal that doesn't read ---- */
+
+/* Keys and pictures until there's no room for more; all of them are answered. */
+static void type_blindly(struct scene *s)
+{
+	for (int i = 0; i < MANY; i++) {
+		types(s, "j");
+		hears_what(s, "ed", false);
+	}
+}
+
+/* All that comes until it ends in, or has, those words. */
+static void reads_until(struct scene *s, struct buf *b, const char *words)
+{
+	while (!strstr(buf_str(b), words)) {
+		struct pollfd p = {.fd = s->master, .events = POLLIN};
+		char bytes[4096];
+		ssize_t n;
+
+		assert_true(poll(&p, 1, DEADLINE_MS) > 0);
+		n = read(s->master, bytes, sizeof(bytes));
+		assert_true(n > 0);
+		for (ssize_t i = 0; i < n; i++)
+			buf_putc(b, bytes[i] ? bytes[i] : '@');
+	}
+}
+
+static void assert_restored(struct scene *s)
+{
+	struct termios now;
+
+	assert_int_equal(tcgetattr(s->slave, &now), 0);
+	assert_int_equal(now.c_lflag, s->before.c_lflag);
+	assert_int_equal(now.c_iflag, s->before.c_iflag);
+	assert_int_equal(now.c_oflag, s->before.c_oflag);
+}
+
+static void assert_ends(struct scene *s)
+{
+	int status;
+
+	assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+	s->pid = 0;
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_restored(s);
+}
+
+/* The last picture comes whole: each of its lines from its first letter on. */
+static void assert_catches_up(struct scene *s)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	char last[32];
+
+	snprintf(last, sizeof(last), "%04d", MANY);
+	for (int i = 0; i < ROWS - 1; i++) {
+		reads_until(s, &b, last);
+		buf_drop(&b, (size_t)(strstr(buf_str(&b), last) - buf_str(&b)) + strlen(last));
+	}
+}
+
+static void nobody_reads(void **state)
+{
+	struct scene *s = *state;
+
+	hears(s, "r");
+	type_blindly(s);
+	assert_catches_up(s);
+	hears(s, "d");
+	types(s, "j");
+	hears(s, "ed");
+}
+
+static void stopped_and_started(void **state)
+{
+	struct scene *s = *state;
+
+	hears(s, "r");
+	assert_int_equal(tcflow(s->slave, TCOOFF), 0);
+	type_blindly(s);
+	assert_int_equal(tcflow(s->slave, TCOON), 0);
+	assert_catches_up(s);
+}
+
+static void told_to_end_while_nobody_reads(void **state)
+{
+	struct scene *s = *state;
+	CLEANUP(buf_done) struct buf b = {0};
+
+	hears(s, "r");
+	type_blindly(s);
+	kill(s->pid, SIGTERM);
+	hears_what(s, "x15.", false);
+	assert_ends(s);
+	reads_until(s, &b, "\033[?1049l");
+}
+
+static void told_to_end_while_stopped(void **state)
+{
+	struct scene *s = *state;
+	CLEANUP(buf_done) struct buf b = {0};
+
+	hears(s, "r");
+	assert_int_equal(tcflow(s->slave, TCOOFF), 0);
+	type_blindly(s);
+	kill(s->pid, SIGHUP);
+	hears_what(s, "x1.", false);
+	assert_ends(s);
+	reads_until(s, &b, "\033[?1049l");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -211,6 +355,10 @@ int main(void)
 		TEST(another_size),
 		TEST(told_to_end),
 		TEST(terminal_is_gone),
+		TEST(nobody_reads),
+		TEST(stopped_and_started),
+		TEST(told_to_end_while_nobody_reads),
+		TEST(told_to_end_while_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

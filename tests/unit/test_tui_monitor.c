@@ -1,7 +1,6 @@
 /*
- * The monitor without a terminal: every key of its table, clicks, signals and their confirmation, time travel; its pictures
- * compared whole (tests/golden/tui; GPUSTOW_UPDATE_GOLDEN=1 writes them anew, and git shows what changed); and its layout
- * at sizes from 1x1 to 300x100 (GPUSTOW_LONG=1: at all of them) and after random keys.
+ * The monitor without a terminal: every key of its table, clicks, signals and their confirmation, time travel. Its pictures
+ * are test_tui_pictures.c's, its layout at any size test_tui_layout.c's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,12 +11,10 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "tui_world.h"
-#include "golden_screen.h"
 
 static struct card_row selected(const struct world *w)
 {
@@ -529,109 +526,9 @@ static void test_settings_by_name(void **state)
 	assert_memory_equal(&u, &v, sizeof(u));
 }
 
-/* ---- golden screens ---- */
-
-static void golden(struct world *w, const char *what)
-{
-	static const int sizes[][2] = {{60, 20}, {80, 24}, {120, 40}, {250, 70}};
-
-	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-		CLEANUP(buf_done) struct buf b = {0};
-		char name[64];
-
-		/* Twice: the first remembers where its windows begin. */
-		world_draw(w, sizes[i][0], sizes[i][1]);
-		world_draw(w, sizes[i][0], sizes[i][1]);
-		grid_text(&w->f.grid, &b);
-		if (sizes[i][0] == 80)
-			grid_styles(&w->f.grid, &b);
-		snprintf(name, sizeof(name), "%s-%dx%d", what, sizes[i][0], sizes[i][1]);
-		assert_golden(name, &b);
-	}
-}
-
-static void all_modes(struct world *w, const char *what)
-{
-	char name[40];
-
-	snprintf(name, sizeof(name), "%s-nodes", what);
-	golden(w, name);
-	w->m.view.mode = MODE_UNIFIED;
-	snprintf(name, sizeof(name), "%s-unified", what);
-	golden(w, name);
-	w->m.view.detailed = w->m.view.trends = true;
-	w->m.focus = FOCUS_PROCS;
-	snprintf(name, sizeof(name), "%s-detailed", what);
-	golden(w, name);
-}
-
-static void test_golden_screens(void **state)
-{
-	static const struct {
-		const char *name;
-		size_t nodes;
-		uint32_t local;
-	} worlds[] = {{"none", 0, 0}, {"one", 0, 1}, {"eight", 0, 8}, {"many", 100, 0}};
-	struct world w;
-
-	for (size_t i = 0; i < ARRAY_LEN(worlds); i++) {
-		world_make(&w, worlds[i].nodes, worlds[i].local);
-		all_modes(&w, worlds[i].name);
-		world_done(&w);
-	}
-	world_lab(&w);
-	all_modes(&w, "lab");
-	w.m.view.detailed = w.m.view.trends = false;
-	w.m.view.group_by_node = false;
-	w.m.view.processes = true;
-	golden(&w, "lab-flat");
-	w.m.view.filter = FILTER_ERRORS;
-	golden(&w, "lab-errors");
-	world_press(&w, '?');
-	golden(&w, "lab-help");
-	world_done(&w);
-}
+/* ---- the manual ---- */
 
 /* ---- profiling ---- */
-
-/* One node with figures (a card without), one that says why it has none. */
-static void world_profile(struct world *w)
-{
-	struct sample *s;
-
-	world_lab(w);
-	w->m.wants_dcgm = true;
-	s = &w->samples[1];
-	s->with_profiling = true;
-	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_DCGM};
-	for (int64_t i = METRIC_PROFILE_FIRST; i < METRIC_N; i++) {
-		world_set(&s->snap.cards[0], (enum metric)i, (i - METRIC_PROFILE_FIRST) * 11);
-		world_set(&s->snap.cards[1], (enum metric)i, 0);
-	}
-	s->snap.cards[1].m[METRIC_FP64_ACTIVE] = value_absent(VALUE_UNSUPPORTED);
-	s = &w->samples[4];
-	s->with_profiling = true;
-	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_NONE,
-		.error = "dcgm_import_failed",
-		.why = "there is no DCGM library here" HOSTILE};
-}
-
-static void test_golden_profiling(void **state)
-{
-	CLEANUP(buf_done) struct buf b = {0};
-	struct world w;
-
-	world_profile(&w);
-	w.m.nodes[4].is_open = w.m.nodes[4].was_toggled = true;
-	golden(&w, "profiling-nodes");
-	w.m.view.mode = MODE_UNIFIED;
-	w.m.view.detailed = true;
-	golden(&w, "profiling-detailed");
-	monitor_plain(&w.m, WORLD_NOW, &b);
-	assert_golden("profiling-plain", &b);
-	assert_null(strchr(buf_str(&b), 27));
-	world_done(&w);
-}
 
 static void assert_header(struct world *w, const char *words)
 {
@@ -698,129 +595,6 @@ static void test_the_manual_has_every_key(void **state)
 	}
 }
 
-static void test_without_utf8(void **state)
-{
-	struct world w;
-
-	world_lab(&w);
-	w.f.grid.ascii = true;
-	w.m.view.mode = MODE_UNIFIED;
-	w.m.view.detailed = w.m.view.trends = true;
-	world_draw(&w, 120, 40);
-	for (int i = 0; i < 120 * 40; i++)
-		for (const char *s = w.f.grid.cells[i].text; *s; s++)
-			assert_true(*s > 0);
-	world_done(&w);
-}
-
-static void test_plain_sentences(void **state)
-{
-	struct world w;
-	CLEANUP(buf_done) struct buf b = {0};
-
-	world_lab(&w);
-	monitor_plain(&w.m, WORLD_NOW, &b);
-	assert_golden("lab-plain", &b);
-	assert_null(strchr(buf_str(&b), 27));
-	world_done(&w);
-}
-
-/* ---- any size, any keys ---- */
-
-static void assert_sound(const struct frame *f, int cols, int rows)
-{
-	const struct grid *g = &f->grid;
-
-	assert_int_equal(g->cols, cols);
-	assert_int_equal(g->rows, rows);
-	for (int y = 0; y < rows; y++)
-		for (int x = 0; x < cols; x++) {
-			const struct cell *c = &g->cells[y * cols + x];
-
-			assert_true(
-				c->width <= 2 && c->style.ink < INK_N && c->style.paper < PAPER_N);
-			assert_true((unsigned char)c->text[0] == 0 ||
-				    (unsigned char)c->text[0] >= 0x20);
-			if (c->width == 2)
-				assert_true(x + 1 < cols && c[1].width == 0);
-			if (c->width == 0)
-				assert_true(x > 0 && c[-1].width == 2);
-			/* The bottom row is never written, but where there's only one. */
-			if (y == rows - 1 && rows > 1)
-				assert_string_equal(c->text, "");
-		}
-}
-
-static void set_mode(struct world *w, int mode)
-{
-	w->m.view.mode = mode ? MODE_UNIFIED : MODE_NODES;
-	w->m.view.detailed = mode == 2;
-	w->m.view.processes = w->m.view.trends = mode >= 2;
-	w->m.overlay = mode == 4 ? OVERLAY_HELP : mode == 5 ? OVERLAY_FACTS : OVERLAY_NONE;
-	w->m.view.group_by_node = mode != 3;
-	w->m.is_debug = mode == 3;
-	w->m.focus = mode == 2 ? FOCUS_PROCS : FOCUS_CARDS;
-}
-
-static void test_every_size(void **state)
-{
-	bool is_long = getenv("GPUSTOW_LONG") != NULL;
-	struct world w;
-
-	for (int which = 0; which < 3; which++) {
-		if (which == 0)
-			world_lab(&w);
-		else
-			world_make(&w, which == 1 ? 0 : 3, which == 1 ? 0 : 8);
-		for (int rows = 1; rows <= 100; rows += is_long ? 1 : rows < 45 ? 3 : 18)
-			for (int cols = 1; cols <= 300; cols += is_long ? 1 : cols < 110 ? 7 : 47)
-				for (int mode = 0; mode < 6; mode++) {
-					set_mode(&w, mode);
-					world_draw(&w, cols, rows);
-					assert_sound(&w.f, cols, rows);
-				}
-		world_done(&w);
-	}
-}
-
-static void test_any_keys_at_any_size(void **state)
-{
-	const char *given = getenv("GPUSTOW_SEED");
-	unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-	int rounds = getenv("GPUSTOW_LONG") ? 50000 : 1500, cols = 80, rows = 24;
-	struct world w;
-
-	print_message("# seed %u\n", seed);
-	srand(seed);
-	world_lab(&w);
-	for (int i = 0; i < rounds; i++) {
-		struct input_event ev = {.kind = EVENT_KEY};
-		int what = rand() % 10;
-
-		if (what == 0) {
-			cols = 1 + rand() % 200;
-			rows = 1 + rand() % 60;
-		} else if (what < 3) {
-			ev = (struct input_event){.kind = what == 1 ? EVENT_CLICK : EVENT_WHEEL,
-				.x = rand() % cols,
-				.y = rand() % rows,
-				.wheel = rand() % 2 ? 1 : -1};
-		} else {
-			const struct monitor_key *k =
-				&monitor_keys[(size_t)rand() % monitor_keys_n];
-
-			ev.key = what == 3 ? (uint32_t)rand() % 0x110020 : k->keys[0];
-		}
-		if (rand() % 200 == 0)
-			monitor_ask(&w.m, (uint64_t)i, 3, "What is it?", rand() % 2);
-		monitor_event(&w.m, &ev, &w.f, 1000000 + i * 100);
-		monitor_tick(&w.m, 1000000 + i * 100);
-		world_draw(&w, cols, rows);
-		assert_sound(&w.f, cols, rows);
-	}
-	world_done(&w);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -837,14 +611,8 @@ int main(void)
 		cmocka_unit_test(test_overlays_close_without_quitting),
 		cmocka_unit_test(test_clicks),
 		cmocka_unit_test(test_settings_by_name),
-		cmocka_unit_test(test_golden_screens),
-		cmocka_unit_test(test_golden_profiling),
 		cmocka_unit_test(test_header_of_profiling),
 		cmocka_unit_test(test_the_manual_has_every_key),
-		cmocka_unit_test(test_without_utf8),
-		cmocka_unit_test(test_plain_sentences),
-		cmocka_unit_test(test_every_size),
-		cmocka_unit_test(test_any_keys_at_any_size),
 	};
 
 	setlocale(LC_CTYPE, "C.UTF-8");

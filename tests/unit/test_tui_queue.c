@@ -1,7 +1,6 @@
 /*
- * The queue's screen without a terminal: every key of its table, clicks, order, scope and activity; its pictures compared
- * whole (tests/golden/tui/queue_*; GPUSTOW_UPDATE_GOLDEN=1 writes them anew, and git shows what changed); and its layout at
- * many sizes and after random keys and clicks.
+ * The queue's screen without a terminal: every key of its table, clicks, order, scope and activity. Its pictures are
+ * test_tui_pictures.c's, its layout at any size test_tui_layout.c's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,15 +8,13 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <fcntl.h>
+#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/alloc.h"
-#include "base/fd.h"
 #include "queue_world.h"
-#include "golden_screen.h"
+#include "tui/queue_plain.h"
 
 static struct queue_want wish(struct queue_world *w)
 {
@@ -463,6 +460,171 @@ static void test_selection_sticks(void **state)
 	queue_world_done(&w);
 }
 
+/* A lane is handed out as a whole: what waits in it waits, and is shown there. */
+static void test_a_lane_that_was_handed_out_waits(void **state)
+{
+	struct queue_world w;
+	CLEANUP(buf_done) struct buf b = {0};
+	const char *node = "\xe6\xb7\xb1\xe5\xb1\xa4-node";
+	enum ink ink;
+	size_t n;
+
+	queue_world_lab(&w);
+	for (size_t i = 1; i < 4; i++) {
+		json_t *j = json_array_get(json_object_get(w.o, "jobs"), i);
+
+		json_object_set_new(j, "bound", json_true());
+		json_object_set_new(j, "node", json_string_nocheck(node));
+		json_object_set_new(j, "cards", json_pack("[s]", "0"));
+	}
+	queue_world_take(&w);
+	free(queue_model_waiting(&w.m, node, "0", &n));
+	assert_int_equal(n, 3);
+	assert_null(queue_model_on_card(&w.m, &w.m.snap.nodes[0], &w.m.snap.nodes[0].cards[0], 1));
+	assert_string_equal(queue_badge(&w.m.snap.jobs[1], true, &ink), ". pend");
+	queue_world_draw(&w, 200, 50);
+	grid_text(&w.f.grid, &b);
+	assert_non_null(
+		strstr(buf_str(&b), "{ lane Q3 } \xe2\x94\x80\xe2\x94\x80\xe2\x96\xb6 [1:#4"));
+	queue_world_done(&w);
+}
+
+/* ---- line by line ---- */
+
+struct talk {
+	struct queue_world w;
+	struct queue_plain p;
+	struct buf said;
+};
+
+static void type(struct talk *t, const char *line)
+{
+	buf_clear(&t->said);
+	wish(&t->w);
+	queue_plain_line(&t->p, &t->w.m, line, 1000, QUEUE_NOW, &t->said);
+}
+
+static void news(struct talk *t)
+{
+	buf_clear(&t->said);
+	queue_plain_news(&t->p, &t->w.m, QUEUE_NOW, &t->said);
+}
+
+static void assert_says(const struct talk *t, const char *words)
+{
+	if (!strstr(buf_str(&t->said), words))
+		fail_msg("\"%s\" isn't in: %s", words, buf_str(&t->said));
+}
+
+static void test_lines_do_what_keys_do(void **state)
+{
+	static const struct {
+		const char *line;
+		enum queue_wish what;
+		int64_t id, by;
+	} cases[] = {{"11", WISH_SHOW, 11, 0}, {"L 1", WISH_LOG, 1, 0},
+		{" r 11 ", WISH_REQUEUE, 11, 0}, {"+6", WISH_PRIORITY, 6, 1},
+		{"- 6", WISH_PRIORITY, 6, -1}, {"K 6", WISH_MOVE, 6, 1},
+		{"J 6\r", WISH_MOVE, 6, -1}, {"t", WISH_TICK, 0, 0}, {"A", WISH_ACK, 0, 0},
+		{"q", WISH_QUIT, 0, 0}, {"d gpu1", WISH_DRAIN, 0, 0}, {"r", WISH_NONE, 0, 0},
+		{"c 99", WISH_NONE, 0, 0}, {"d nowhere", WISH_NONE, 0, 0},
+		{"quit", WISH_NONE, 0, 0}, {"v", WISH_NONE, 0, 0},
+		{"9999999999999999999999", WISH_NONE, 0, 0}};
+	struct talk t = {.p = {0}};
+	struct queue_want got;
+
+	queue_world_make(&t.w, 1, 8);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		type(&t, cases[i].line);
+		got = wish(&t.w);
+		assert_int_equal(got.what, cases[i].what);
+		assert_int_equal(got.id, cases[i].id);
+		assert_int_equal(got.by, cases[i].by);
+		if (!cases[i].what)
+			assert_true(t.said.len > 0);
+	}
+	type(&t, "");
+	assert_says(&t, "Server gpu1: up, 8 GPUs.");
+	type(&t, "?");
+	assert_says(&t, "c cancels it");
+	type(&t, "a");
+	assert_false(t.w.m.is_auto);
+	type(&t, "f");
+	assert_int_equal(t.w.m.filter, QFILTER_ALL);
+	assert_says(&t, "11 all jobs, by queue:");
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
+static void test_a_cancel_by_line_is_confirmed(void **state)
+{
+	struct talk t = {.p = {0}};
+	struct queue_want got;
+
+	queue_world_make(&t.w, 1, 8);
+	type(&t, "c 1");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	assert_says(&t, "Cancel job 1, train-1-1? y cancels it");
+	/* Another line keeps it, and is done. */
+	type(&t, "c 2");
+	assert_says(&t, "It's kept.");
+	assert_says(&t, "Cancel job 2");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	type(&t, "yes");
+	got = wish(&t.w);
+	assert_int_equal(got.what, WISH_CANCEL);
+	assert_int_equal(got.id, 2);
+	/* A later yes means nothing. */
+	type(&t, "y");
+	assert_int_equal(wish(&t.w).what, WISH_NONE);
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
+static void test_news_are_said_once(void **state)
+{
+	CLEANUP(buf_done) struct buf log = {0};
+	struct talk t = {.p = {0}};
+	json_t *o = json_pack("{s:I, s:s, s:{s:s}}", "id", (json_int_t)1, "why", "it runs", "job",
+		"command", "true " QUEUE_HOSTILE);
+
+	queue_world_make(&t.w, 1, 2);
+	news(&t);
+	assert_says(&t, "Job 1, train-1-1: running on gpu1 GPU 1");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	type(&t, "1");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	queue_model_take_shown(&t.w.m, o);
+	news(&t);
+	assert_says(&t, "Details of job 1:\n");
+	assert_says(&t, "why: it runs\n");
+	assert_null(strchr(buf_str(&t.said), 27));
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	type(&t, "L 1");
+	queue_model_take_log(&t.w.m, 1, "epoch 1\nepoch 2\n", NULL);
+	news(&t);
+	assert_string_equal(
+		buf_str(&t.said), "The end of the output of job 1:\nepoch 1\nepoch 2\n");
+	for (int i = 0; i < 200; i++)
+		buf_printf(&log, "line %d\n", i);
+	type(&t, "L 1");
+	queue_model_take_log(&t.w.m, 1, buf_str(&log), NULL);
+	news(&t);
+	assert_says(&t, "The end of the output of job 1:\nline 180\nline 181\n");
+	assert_says(&t, "line 199\n");
+	queue_model_notice(&t.w.m, false, 1000, "job 1 is cancelled");
+	news(&t);
+	assert_string_equal(buf_str(&t.said), "job 1 is cancelled\n");
+	news(&t);
+	assert_int_equal(t.said.len, 0);
+	json_decref(o);
+	queue_world_done(&t.w);
+	buf_done(&t.said);
+}
+
 static void test_what_is_no_snapshot(void **state)
 {
 	static const char *const bad[] = {"null", "[]", "{}", "{\"nodes\":[],\"jobs\":[]}",
@@ -484,159 +646,6 @@ static void test_what_is_no_snapshot(void **state)
 	json_decref(o);
 }
 
-/* ---- golden screens ---- */
-
-static void golden(struct queue_world *w, const char *what)
-{
-	static const int sizes[][2] = {{60, 20}, {80, 24}, {120, 40}, {250, 70}};
-
-	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-		CLEANUP(buf_done) struct buf b = {0};
-		char name[64];
-
-		/* Twice: the first remembers where its windows begin. */
-		queue_world_draw(w, sizes[i][0], sizes[i][1]);
-		queue_world_draw(w, sizes[i][0], sizes[i][1]);
-		grid_text(&w->f.grid, &b);
-		if (sizes[i][0] == 120)
-			grid_styles(&w->f.grid, &b);
-		snprintf(name, sizeof(name), "queue_%s-%dx%d", what, sizes[i][0], sizes[i][1]);
-		assert_golden(name, &b);
-	}
-}
-
-static void test_golden_screens(void **state)
-{
-	struct queue_world w;
-	json_t *shown;
-
-	queue_world_init(&w);
-	golden(&w, "reading");
-	queue_world_take(&w);
-	golden(&w, "none");
-	queue_world_done(&w);
-	queue_world_make(&w, 1, 2);
-	golden(&w, "one");
-	queue_world_done(&w);
-	queue_world_make(&w, 8, 8);
-	golden(&w, "eight");
-	press(&w, 'p');
-	golden(&w, "eight_capacity");
-	press(&w, 'p');
-	golden(&w, "eight_procs");
-	queue_world_done(&w);
-	queue_world_lab(&w);
-	golden(&w, "lab");
-	select_job(&w, 5);
-	press(&w, KEY_RETURN);
-	shown = json_pack("{s:I, s:s, s:[{s:I, s:b, s:s, s:s}], s:{s:s, s:s}}", "id", (json_int_t)5,
-		"why", "held: job 1 failed, and it was to complete", "needs", "id", (json_int_t)1,
-		"any", 0, "state", "failed", "name", QUEUE_HOSTILE, "job", "command",
-		"python -m train --config configs/base.yaml --out /data/some/long/path/to/results --seed 17 --resume",
-		"workdir", "/home/li/\xe6\xb7\xb1\xe5\xb1\xa4");
-	queue_model_take_shown(&w.m, shown);
-	json_decref(shown);
-	press(&w, 'c');
-	golden(&w, "lab_detail");
-	press(&w, KEY_ESC);
-	press(&w, 'L');
-	queue_model_take_log(&w.m, 5, "epoch 1\nepoch 2\n" QUEUE_HOSTILE "\nepoch 3\n", NULL);
-	golden(&w, "lab_log");
-	press(&w, '?');
-	golden(&w, "help");
-	press(&w, '?');
-	w.f.grid.ascii = true;
-	golden(&w, "ascii");
-	queue_world_done(&w);
-}
-
-/* ---- any size, any keys ---- */
-
-static void check_grid(struct frame *f)
-{
-	for (int y = 0; y < f->grid.rows; y++)
-		for (int x = 0; x < f->grid.cols; x++) {
-			const struct cell *c = grid_at(&f->grid, x, y);
-
-			for (const char *s = c->text; *s; s++)
-				assert_true((unsigned char)*s >= 0x20 && *s != 0x7F);
-			/* The bottom row is never written. */
-			if (y == f->grid.rows - 1 && f->grid.rows > 1)
-				assert_string_equal(c->text, "");
-		}
-	for (size_t i = 0; i < f->n_hits; i++) {
-		struct rect r = f->hits[i].at;
-
-		assert_true(r.x >= 0 && r.y >= 0 && r.x + r.w <= f->grid.cols &&
-			    r.y + r.h <= f->grid.rows);
-	}
-}
-
-static void test_any_size(void **state)
-{
-	static const int widths[] = {1, 2, 20, 59, 60, 61, 72, 80, 99, 100, 101, 119, 160, 300},
-			 heights[] = {1, 2, 10, 19, 20, 21, 24, 29, 30, 31, 40, 70, 100};
-	struct queue_world w;
-
-	queue_world_lab(&w);
-	for (int mode = 0; mode < 16; mode++) {
-		w.m.is_capacity = mode & 1;
-		w.m.has_detail = mode & 2;
-		w.m.has_log = mode & 4;
-		w.m.has_help = mode & 8;
-		for (size_t i = 0; i < ARRAY_LEN(widths); i++)
-			for (size_t k = 0; k < ARRAY_LEN(heights); k++) {
-				queue_world_draw(&w, widths[i], heights[k]);
-				check_grid(&w.f);
-			}
-	}
-	queue_world_done(&w);
-}
-
-static void test_random_keys_and_clicks(void **state)
-{
-	const char *given = getenv("SEED");
-	unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-
-	print_message("SEED=%u\n", seed);
-	srandom(seed);
-	for (int world = 0; world < 3; world++) {
-		struct queue_world w;
-		int cols = 120, rows = 40;
-
-		if (world == 2)
-			queue_world_lab(&w);
-		else
-			queue_world_make(&w, world * 3, 8);
-		for (int i = 0; i < 1500; i++) {
-			struct input_event ev = {.kind = random() % 3	? EVENT_KEY
-							 : random() % 2 ? EVENT_CLICK
-									: EVENT_WHEEL,
-				.x = (int)(random() % cols),
-				.y = (int)(random() % rows),
-				.wheel = random() % 2 ? 1 : -1};
-			const struct queue_key *k =
-				&queue_screen_keys[(size_t)random() % queue_screen_keys_n];
-
-			ev.key = k->keys[0];
-			queue_model_event(&w.m, &ev, &w.f, i * 100);
-			queue_model_tick(&w.m, i * 100);
-			while (queue_model_wish(&w.m).what)
-				;
-			if (!(random() % 20)) {
-				json_array_remove(
-					json_object_get(w.o, random() % 2 ? "nodes" : "jobs"), 0);
-				queue_world_take(&w);
-			}
-			cols = 1 + (int)(random() % 200);
-			rows = 1 + (int)(random() % 60);
-			queue_world_draw(&w, cols, rows);
-			check_grid(&w.f);
-		}
-		queue_world_done(&w);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -652,9 +661,10 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_selection_sticks),
 		cmocka_unit_test(test_what_is_no_snapshot),
-		cmocka_unit_test(test_golden_screens),
-		cmocka_unit_test(test_any_size),
-		cmocka_unit_test(test_random_keys_and_clicks),
+		cmocka_unit_test(test_a_lane_that_was_handed_out_waits),
+		cmocka_unit_test(test_lines_do_what_keys_do),
+		cmocka_unit_test(test_a_cancel_by_line_is_confirmed),
+		cmocka_unit_test(test_news_are_said_once),
 	};
 
 	if (!setlocale(LC_ALL, "C.UTF-8"))

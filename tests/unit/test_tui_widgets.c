@@ -101,6 +101,40 @@ static void test_half_a_wide_character_is_none(void **state)
 	grid_done(&g);
 }
 
+static void test_a_figure_is_there_whole_or_not_at_all(void **state)
+{
+	struct grid g;
+	struct pen p, before;
+
+	grid_init(&g);
+	grid_resize(&g, 12, 1);
+	p = pen_at(&g, 0, 0, 12);
+	pen_put(&p, STYLE(INK_PLAIN), "util ");
+	before = p;
+	pen_put(&p, STYLE(INK_PLAIN), "12%  ");
+	pen_whole(&p, &before);
+	before = p;
+	pen_put(&p, STYLE(INK_DIM), "CPU ");
+	pen_put(&p, STYLE(INK_PLAIN), "34%");
+	pen_whole(&p, &before);
+	assert_line(&g, "util 12%\n");
+	/* Nor is there anything behind it. */
+	pen_put(&p, STYLE(INK_PLAIN), "x");
+	assert_line(&g, "util 12%\n");
+	/* A gap is given up for the second dot, a letter isn't. */
+	grid_clear(&g);
+	p = pen_at(&g, 2, 0, 6);
+	pen_put(&p, STYLE(INK_PLAIN), "abc  ");
+	pen_put(&p, STYLE(INK_PLAIN), "def");
+	assert_line(&g, "  abc ..\n");
+	grid_clear(&g);
+	p = pen_at(&g, 2, 0, 4);
+	pen_put(&p, STYLE(INK_PLAIN), "abc");
+	pen_put(&p, STYLE(INK_PLAIN), "def");
+	assert_line(&g, "  abc.\n");
+	grid_done(&g);
+}
+
 static void test_ascii_terminals_get_ascii(void **state)
 {
 	struct grid g = {.ascii = true};
@@ -419,6 +453,7 @@ int main(void)
 		cmocka_unit_test(test_text_is_cleaned_cut_and_counted),
 		cmocka_unit_test(test_marks_are_bounded),
 		cmocka_unit_test(test_half_a_wide_character_is_none),
+		cmocka_unit_test(test_a_figure_is_there_whole_or_not_at_all),
 		cmocka_unit_test(test_ascii_terminals_get_ascii),
 		cmocka_unit_test(test_wrapping),
 		cmocka_unit_test(test_bytes_to_events),

@@ -215,3 +215,25 @@ static inline void world_press(struct world *w, uint32_t key)
 
 	monitor_event(&w->m, &ev, &w->f, WORLD_NOW.boot_ms);
 }
+
+/* One node with figures (a card without), one that says why it has none. */
+static inline void world_profile(struct world *w)
+{
+	struct sample *s;
+
+	world_lab(w);
+	w->m.wants_dcgm = true;
+	s = &w->samples[1];
+	s->with_profiling = true;
+	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_DCGM};
+	for (int64_t i = METRIC_PROFILE_FIRST; i < METRIC_N; i++) {
+		world_set(&s->snap.cards[0], (enum metric)i, (i - METRIC_PROFILE_FIRST) * 11);
+		world_set(&s->snap.cards[1], (enum metric)i, 0);
+	}
+	s->snap.cards[1].m[METRIC_FP64_ACTIVE] = value_absent(VALUE_UNSUPPORTED);
+	s = &w->samples[4];
+	s->with_profiling = true;
+	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_NONE,
+		.error = "dcgm_import_failed",
+		.why = "there is no DCGM library here" HOSTILE};
+}
