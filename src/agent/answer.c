@@ -240,8 +240,27 @@ void event_push_all(struct agent *a, struct client *c)
 
 /* ---- samples ---- */
 
-static json_t *sample_message(struct agent *a, const char *error, bool details)
+/* The frames there may be of one sample. */
+enum frame_kind { FRAME_PLAIN, FRAME_DETAILS, FRAME_ON_BASE };
+
+/* Figures to build on: those of before, as long as they'll do. */
+static const struct sample_base *base_for(struct agent *a, const struct sample *s)
 {
+	json_t *msg;
+
+	if (sample_base_fits(&a->base, &s->snap))
+		return &a->base;
+	sample_base_take(&a->base, &s->snap, ++a->last_base);
+	msg = sample_base_encode(&a->base);
+	buf_clear(&a->base_frame);
+	wire_put_json(&a->base_frame, msg, NULL);
+	json_decref(msg);
+	return &a->base;
+}
+
+static json_t *sample_message(struct agent *a, const char *error, enum frame_kind kind)
+{
+	bool details = kind != FRAME_PLAIN;
 	CLEANUP(sample_done) struct sample s = {0};
 
 	ledger_sample(a->ledger, &a->attempts, clock_wall_ms(), &s);
@@ -255,7 +274,7 @@ static json_t *sample_message(struct agent *a, const char *error, bool details)
 		host_read(&a->host, a->now_ms, &s.host);
 		a->is_on_battery = value_is_present(s.host.on_battery) && s.host.on_battery.v == 1;
 	}
-	return sample_encode(&s);
+	return sample_encode_on(&s, kind == FRAME_ON_BASE ? base_for(a, &s) : NULL);
 }
 
 /* Only a snapshot that was asked for with details has them; an error has nothing to wait for. */
@@ -277,7 +296,7 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 			c->wants[kept++] = c->wants[i];
 			continue;
 		}
-		msg = sample_message(a, error, c->wants[i].details);
+		msg = sample_message(a, error, c->wants[i].details ? FRAME_DETAILS : FRAME_PLAIN);
 		json_object_set_new(msg, "id", json_integer(c->wants[i].id));
 		client_send(c, msg);
 	}
@@ -285,22 +304,27 @@ static void answer_wants(struct agent *a, struct client *c, const char *error)
 }
 
 /* The frame is made once for all who watch in that way. */
-static bool make_frame(struct agent *a, const char *error, bool details)
+static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 {
-	struct buf *frame = &a->frame[details];
+	struct buf *frame = &a->frame[kind];
 	json_t *msg;
 	int r;
 
-	if (!error && a->frame_number[details] == ledger_number(a->ledger) &&
-		a->frame_changes[details] == ledger_changes(a->ledger) && frame->len)
+	if (!error && a->frame_number[kind] == ledger_number(a->ledger) &&
+		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len)
 		return true;
 	buf_clear(frame);
-	msg = sample_message(a, error, details);
+	msg = sample_message(a, error, kind);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
-	a->frame_changes[details] = ledger_changes(a->ledger);
-	a->frame_number[details] = error ? 0 : ledger_number(a->ledger);
+	a->frame_changes[kind] = ledger_changes(a->ledger);
+	a->frame_number[kind] = error ? 0 : ledger_number(a->ledger);
 	return !r;
+}
+
+static enum frame_kind frame_of(const struct client *c)
+{
+	return !c->watches_details ? FRAME_PLAIN : c->takes_base ? FRAME_ON_BASE : FRAME_DETAILS;
 }
 
 /* A tenth of the pace early is near enough: those who watch at one pace then share their samples. */
@@ -324,10 +348,10 @@ void sample_push(struct agent *a)
 			continue;
 		answer_wants(a, c, error);
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
-			!serves(a, c->watches_details, error) ||
-			!make_frame(a, error, c->watches_details))
+			!serves(a, c->watches_details, error) || !make_frame(a, error, frame_of(c)))
 			continue;
-		client_put_sample(c, &a->frame[c->watches_details]);
+		client_put_sample(c, c->takes_base ? &a->base_frame : NULL, a->base.key,
+			&a->frame[frame_of(c)]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + (c->may_slow && a->is_on_battery ? 2 : 1) * c->watch_ms;
 	}

@@ -178,6 +178,9 @@ void agent_done(struct agent *a)
 	retired_free(a->retired);
 	buf_done(&a->frame[0]);
 	buf_done(&a->frame[1]);
+	buf_done(&a->frame[2]);
+	buf_done(&a->base_frame);
+	sample_base_done(&a->base);
 	host_reader_done(&a->host);
 	node_reader_done(&a->node);
 	json_decref(a->sim_vars);

@@ -48,10 +48,13 @@ struct agent {
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
-	/* The last sample as a frame, plain and with details, and its number. */
-	struct buf frame[2];
-	uint64_t frame_number[2];
-	uint64_t frame_changes[2]; /* what ledger_changes said then */
+	/* The last sample as a frame of each kind (answer.c), and its number. */
+	struct buf frame[3];
+	uint64_t frame_number[3];
+	uint64_t frame_changes[3]; /* what ledger_changes said then */
+	struct sample_base base; /* what frames build on, and itself as a frame */
+	struct buf base_frame;
+	uint64_t last_base;
 	struct host_reader host;
 	struct node_reader node;
 	bool is_on_battery; /* when the machine's figures were last read */

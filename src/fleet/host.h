@@ -18,6 +18,7 @@ struct host {
 	struct err no_link;
 	struct event *timer; /* silence -> SUSPECT -> DOWN */
 	struct sample *sample;
+	struct sample_base base; /* what this link's samples build on */
 	int64_t started_ms;
 	/* Text instead of an agent: */
 	bool is_text, is_running;
