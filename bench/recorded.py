@@ -54,7 +54,7 @@ def sleepers(n):
 
 def record(build, work, seconds=15):
     """(frames of a well host, frames of one whose driver hangs), as files."""
-    work.mkdir()
+    work.mkdir(parents=True)
     rng, path, root = random.Random(1), work / "scenario", work / "root"
 
     def say(more=""):
@@ -103,11 +103,48 @@ def frames(watcher, seconds, between):
 
 # --- the program on its terminal ---
 
+def terminal(cols, rows):
+    """(screen, stream) of pyte with what xterm can do besides: repeat a character, scroll, tabs back."""
+    import pyte
+
+    class Xterm(pyte.Screen):
+        last = " "
+
+        def draw(self, data):
+            super().draw(data)
+            self.last = data[-1:] or self.last
+
+        def repeat(self, n=1):
+            self.draw(self.last * (n or 1))
+
+        def scroll(self, n, edge, move):
+            at, wrap = (self.cursor.y, self.cursor.x), self.margins or pyte.screens.Margins(0, self.lines - 1)
+            self.cursor.y = getattr(wrap, edge)
+            for _ in range(n or 1):
+                move()
+            self.cursor.y, self.cursor.x = at
+
+        def scroll_up(self, n=1):
+            self.scroll(n, "bottom", self.index)
+
+        def scroll_down(self, n=1):
+            self.scroll(n, "top", self.reverse_index)
+
+        def back_tab(self, n=1):
+            for _ in range(n or 1):
+                self.cursor.x = max([t for t in self.tabstops if t < self.cursor.x], default=0)
+
+    class Stream(pyte.ByteStream):
+        csi = {**pyte.ByteStream.csi, "b": "repeat", "S": "scroll_up", "T": "scroll_down", "Z": "back_tab"}
+        events = pyte.ByteStream.events | {"repeat", "scroll_up", "scroll_down", "back_tab"}
+    screen = Xterm(cols, rows)
+    return screen, Stream(screen)
+
+
 class Screen:
     """A program on a pty; what comes is kept with its time, and drawn (pyte) only when somebody asks."""
 
     def __init__(self, argv, env, cols=COLS, rows=ROWS):
-        import pyte
         # Who measures doesn't wait for a core; what's measured does, and says how long.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -115,8 +152,7 @@ class Screen:
         if not self.pid:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
             os.execve(argv[0], [str(a) for a in argv], env)
-        self.screen = pyte.Screen(cols, rows)
-        self.stream = pyte.ByteStream(self.screen)
+        self.screen, self.stream = terminal(cols, rows)
         self.bytes, self.waiting = 0, []
 
     def sched(self):
@@ -136,7 +172,6 @@ class Screen:
         """What was read, piece by piece; the first after which `until` holds is returned."""
         found = None
         for piece in self.waiting:
-            # A mode that pyte has no use for and doesn't know how to skip.
             self.stream.feed(piece[2])
             if not found and until and until("\n".join(self.screen.display)):
                 found = piece
@@ -155,6 +190,8 @@ class Screen:
         """(wall, CPU of the program, its waiting for a core) in ms, from the key to the picture that shows it."""
         self.read(random.uniform(0.05, 0.3))
         self.draw()
+        if isinstance(until, Changes):
+            until = until.now("\n".join(self.screen.display))
         assert not until("\n".join(self.screen.display)), (key, self.screen.display)
         # Drawing took a moment in which the program may have had to wait.
         self.read(0.03)
@@ -193,6 +230,17 @@ def children_cpu(pid):
     return total
 
 
+class Changes:
+    """What the pattern finds is another text than when the key is pressed."""
+
+    def __init__(self, pattern):
+        self.pattern = pattern
+
+    def now(self, text):
+        before = re.search(self.pattern, text)[0]
+        return lambda text: bool(found := re.search(self.pattern, text)) and found[0] != before
+
+
 def shows(pattern, gone=False):
     return lambda text: bool(re.search(pattern, text)) != gone
 
@@ -210,10 +258,37 @@ def home_of_hosts(build, work, n, recording, other=""):
     ways.mkdir()
     (ways / "ssh").symlink_to(build / "bench" / "replay")
     (home / ".gpustow" / "config.yml").write_text("servers:\n" + "".join(f"  - {{nickname: n{i}, hostname: n{i}}}\n" for i in range(n)))
-    return {"PATH": f"{ways}:/usr/bin:/bin", "HOME": str(home), "TERM": "tmux-256color", "LC_ALL": "C.UTF-8", "TZ": "UTC",
+    return {"PATH": f"{ways}:/usr/bin:/bin", "HOME": str(home), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "UTC",
             "GPUSTOW_AGENT_ROOT": str(work / "agent"), "GPUSTOW_AGENT_IDLE": "1", "GPUSTOW_NVML_PATH": "/nonexistent/libnvidia-ml.so.1",
             "GPUSTOW_PROMISE_DIR": str(work), "XDG_CACHE_HOME": str(work / "cache"), "REPLAY_FRAMES": str(recording),
             "REPLAY_OTHER": other}
+
+
+def load(screen, seconds):
+    """CPU of the program and of its children in % of a core, bytes to the terminal a second."""
+    screen.bytes, (cpu, _), theirs, begun = 0, screen.sched(), children_cpu(screen.pid), time.monotonic()
+    while time.monotonic() < begun + seconds:
+        screen.read(1)
+    took = time.monotonic() - begun
+    screen.draw()
+    return ((screen.sched()[0] - cpu) / took * 100, (children_cpu(screen.pid) - theirs) / took * 100, screen.bytes / took)
+
+
+def one_host(build, work, program, seconds=10):
+    """A monitor (gpustow, or another that takes NVML's library by its name) over this machine's fake cards: load, memory."""
+    work.mkdir(parents=True)
+    (work / "cards").write_text(scenario(random.Random(1), []))
+    fake = build / "tests" / "fake"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(work), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "GPUSTOW_AGENT_ROOT": str(work / "agent"),
+           "GPUSTOW_AGENT_IDLE": "1", "GPUSTOW_PROMISE_DIR": str(work), "GPUSTOW_FAKE_NVML": str(work / "cards"),
+           "GPUSTOW_NVML_PATH": str(fake / "libnvidia-ml.so.1"), "LD_LIBRARY_PATH": str(fake)}
+    s = Screen([program], env)
+    try:
+        s.sees(shows("A100"))
+        s.read(3)
+        return *load(s, seconds), *memory_mib(s.pid)
+    finally:
+        s.end()
 
 
 def monitor(build, work, hosts=100, seconds=30, rounds=6):
@@ -225,14 +300,11 @@ def monitor(build, work, hosts=100, seconds=30, rounds=6):
         s.sees(shows(rf"(?s)\[{min(hosts, 9)}\]"))
         s.read(5)
         s.draw()
-        s.bytes, (cpu, _), theirs, begun = 0, s.sched(), children_cpu(s.pid), time.monotonic()
-        while time.monotonic() < begun + seconds:
-            s.read(1)
-        took = time.monotonic() - begun
-        figures = {"sample_kib": kib, "cpu_pct": (s.sched()[0] - cpu) / took * 100, "children_pct": (children_cpu(s.pid) - theirs) / took * 100,
-                   "memory_mib": memory_mib(s.pid), "bytes_s": s.bytes / took}
-        s.draw()
+        figures = {"sample_kib": kib, "load": load(s, seconds), "memory_mib": memory_mib(s.pid)}
         figures["nodes"] = re.search(r"(\d+) servers?.*", "\n".join(s.screen.display))[0].strip()
+        s.press(b"v", shows(r"Cards \d+ on"))
+        figures["load_cards"] = load(s, seconds / 2)
+        s.press(b"v", shows(r"Cards \d+ on", gone=True))
         figures["keys"] = [s.press(*k) for _ in range(rounds) for k in MONITOR_KEYS]
     finally:
         s.end()

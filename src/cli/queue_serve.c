@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "cli/job_logs.h"
+#include "cli/queue_news.h"
 #include "queue/cluster.h"
 #include "queue/record_json.h"
 #include "svc/keeper.h"
@@ -411,17 +412,28 @@ static int answer_snapshot(struct queue *q, int fd)
 	return answer(fd, json_pack("{s:o}", "snapshot", o));
 }
 
-static int serve_record(struct queue *q, int fd, const char *what, const json_t *o)
+/* Whatever it was asked for by: what has happened until now is in it. */
+static int look(struct queue *q, struct queue_news *news, int fd)
+{
+	int64_t begun_ms = clock_boot_ms();
+	int r = answer_snapshot(q, fd);
+
+	queue_news_looked(news, clock_boot_ms() - begun_ms);
+	return r;
+}
+
+static int serve_record(
+	struct queue *q, struct queue_news *news, int fd, const char *what, const json_t *o)
 {
 	int r;
 
 	if (!strcmp(what, "look"))
-		return answer_snapshot(q, fd);
+		return look(q, news, fd);
 	if (!strcmp(what, "show"))
 		return answer(fd, json_pack("{s:o}", "shown",
 					  shown(q, json_integer_value(json_object_get(o, "id")))));
 	r = answer(fd, act(q, what, o));
-	return r ? r : answer_snapshot(q, fd);
+	return r ? r : look(q, news, fd);
 }
 
 static int serve_tick(struct queue *q, int fd, const json_t *o)
@@ -470,21 +482,23 @@ static int serve_log(struct queue *q, int fd, const json_t *o)
 	return answer(fd, json_pack("{s:o}", "log", a));
 }
 
-static int serve_line(struct queue *q, enum queue_role role, int fd, const char *line, size_t n)
+/* news: NULL for all but the record. */
+static int serve_line(struct queue *q, struct queue_news *news, enum queue_role role, int fd,
+	const char *line, size_t n)
 {
 	json_t *o = json_loadb(line, n, 0, NULL);
 	const char *what = json_string_value(json_object_get(o, "do"));
 	int r = 0;
 
 	if (what)
-		r = role == QUEUE_RECORD  ? serve_record(q, fd, what, o)
+		r = role == QUEUE_RECORD  ? serve_record(q, news, fd, what, o)
 		    : role == QUEUE_TICKS ? serve_tick(q, fd, o)
 					  : serve_log(q, fd, o);
 	json_decref(o);
 	return r;
 }
 
-static void serve_lines(struct queue *q, enum queue_role role, int fd)
+static void serve_lines(struct queue *q, struct queue_news *news, enum queue_role role, int fd)
 {
 	CLEANUP(buf_done) struct buf in = {0};
 
@@ -495,11 +509,14 @@ static void serve_lines(struct queue *q, enum queue_role role, int fd)
 		if (nl) {
 			size_t len = (size_t)(nl - in.data);
 
-			if (serve_line(q, role, fd, in.data, len) < 0)
+			if (serve_line(q, news, role, fd, in.data, len) < 0)
 				return;
 			buf_drop(&in, len + 1);
 			continue;
 		}
+		while (news && queue_news_wait(news, fd))
+			if (look(q, news, fd) < 0)
+				return;
 		if (in.len > REQUEST_MAX)
 			return;
 		buf_reserve(&in, 4096);
@@ -530,14 +547,19 @@ static int open_store(struct queue *q, struct err *e)
 int queue_serve(void *arg, enum queue_role role, int fd)
 {
 	struct queue *q = arg;
+	struct queue_news news;
 	struct err e = {0};
 
 	if (open_store(q, &e) < 0) {
 		(void)answer(fd, fatal(e.text));
 		return 1;
 	}
-	if (role != QUEUE_RECORD || !answer_snapshot(q, fd))
-		serve_lines(q, role, fd);
+	queue_news_init(&news, q->path, store_queue(q->store));
+	if (role != QUEUE_RECORD)
+		serve_lines(q, NULL, role, fd);
+	else if (!look(q, &news, fd))
+		serve_lines(q, &news, role, fd);
+	queue_news_done(&news);
 	store_close(q->store);
 	q->store = NULL;
 	return 0;
