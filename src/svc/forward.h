@@ -82,6 +82,7 @@ void forward_reader_done(struct forward_reader *r);
 struct forward {
 	const char *home; /* this side's: control sockets */
 	bool is_tui; /* a screen: ssh gets the terminal, and the words go on its command line, for they hold no secret */
+	bool *was_cut; /* of a screen: it had begun, and couldn't give the terminal back itself */
 	struct forward_header *header;
 };
 /* The far command's exit code; 130 after Ctrl-C. Negative: ssh or the far side failed, with the sentence. */
