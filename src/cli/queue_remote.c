@@ -12,6 +12,8 @@
 #include "svc/forward.h"
 #include "tui/lend.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,6 +277,7 @@ static void send_terminal(struct forward_header *h)
 		h->columns = cols;
 	}
 	h->no_color = no_color && *no_color;
+	h->is_utf8 = setlocale(LC_CTYPE, "") && !strcmp(nl_langinfo(CODESET), "UTF-8");
 }
 
 /* `queue keeper`, whatever options stand between: its own command would find it already seen to. */

@@ -37,6 +37,7 @@ struct forward_header {
 	char *submitter, *home;
 	int columns; /* of the terminal; 0: none */
 	bool no_color, ensure; /* ensure: the keeper there is seen to first */
+	bool is_utf8; /* of the terminal: what a screen's far side isn't told by ssh everywhere */
 	struct forward_file *files;
 	size_t n_files;
 };
