@@ -144,10 +144,11 @@ def terminal(cols, rows):
 class Screen:
     """A program on a pty; what comes is kept with its time, and drawn (pyte) only when somebody asks."""
 
-    def __init__(self, argv, env, cols=COLS, rows=ROWS):
+    def __init__(self, argv, env, cols=COLS, rows=ROWS, is_measured=True):
         # Who measures doesn't wait for a core; what's measured does, and says how long.
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            if is_measured:
+                os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
         self.pid, self.master = pty.fork()
         if not self.pid:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
