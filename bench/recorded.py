@@ -292,6 +292,24 @@ def one_host(build, work, program, seconds=10):
         s.end()
 
 
+def at_rest(build, work, hosts=100, seconds=5):
+    """Bytes a second to the terminal while no host's figures change, and the rows that they change: clock, this machine."""
+    env = home_of_hosts(build, work, hosts, work.parent / "hosts" / "recording" / "still")
+    s = Screen([build / "src" / "gpustow", "--remote"], env)
+    try:
+        s.sees(shows(rf"(?s)\[{min(hosts, 9)}\]"))
+        s.read(5)
+        s.draw()
+        before = list(s.screen.display)
+        s.bytes = 0
+        s.read(seconds)
+        n = s.bytes
+        s.draw()
+        return n / seconds, [y for y, (a, b) in enumerate(zip(before, s.screen.display)) if a != b]
+    finally:
+        s.end()
+
+
 def monitor(build, work, hosts=100, seconds=30, rounds=6):
     """The monitor over so many hosts: dict of figures."""
     kib = record(build, work / "recording") / 1024

@@ -348,6 +348,9 @@ def monitor(top, build, program):
     at_most(f"{name}: memory, RSS", got["memory_mib"][0], 60, " MiB", f"PSS {got['memory_mib'][1]:.1f}; besides ssh's")
     told(f"{name}: to the terminal", to_terminal / 1000, " KB/s")
     tell_keys(name, got["keys"])
+    still, rows_changed = recorded.at_rest(build, Path(top) / "still")
+    report(f"{name} whose figures don't change: to the terminal", still, 100, still <= 100 and set(rows_changed) <= {0, 1}, " B/s",
+           f"the clock and this machine's figures: rows {rows_changed}")
     for who in (program, shutil.which("nvtop")):
         if not who:
             print("nvtop isn't on this machine: not measured")

@@ -43,6 +43,24 @@ static void set(json_t *o, const char *key, json_t *v)
 	json_object_set_new_nocheck(o, key, v);
 }
 
+static void set_text(json_t *o, const char *key, const char *s)
+{
+	if (s && *s)
+		set(o, key, text(s));
+}
+
+static void set_number(json_t *o, const char *key, int64_t v, int64_t otherwise)
+{
+	if (v != otherwise)
+		set(o, key, json_integer(v));
+}
+
+static void set_flag(json_t *o, const char *key, bool v)
+{
+	if (v)
+		set(o, key, json_true());
+}
+
 /* As people see it: by what the node has of that UUID, else the index it had then. */
 static json_t *card_label(const struct cluster *c, const struct job *j, const struct job_card *card)
 {
@@ -84,30 +102,34 @@ static json_t *job_json(const struct cluster *c, const struct job *j)
 
 	for (size_t i = 0; is_somewhere && i < j->bind.n_cards; i++)
 		json_array_append_new(cards, card_label(c, j, &j->bind.cards[i]));
+	/* There may be thousands of them, and the screen's process reads them all: what says nothing is left out. */
 	set(o, "id", json_integer(j->id));
 	set(o, "state", json_string(job_state_name(j->state)));
-	set(o, "name", text(j->name));
+	set_text(o, "name", j->name);
 	set(o, "command", text(j->command));
-	set(o, "priority", json_integer(j->priority));
-	set(o, "gpus", json_integer(j->gpus));
-	set(o, "vram_mb", json_integer(j->vram_mib));
-	set(o, "used_mb", json_integer(j->gpu_mem_mib));
-	set(o, "node", text(place(j)));
-	set(o, "cards", cards);
-	set(o, "lane", text(j->lane));
-	set(o, "lane_seq", json_integer(j->lane_seq));
-	set(o, "held", json_boolean(job_is_held(j)));
-	set(o, "held_why", text(j->held_reason));
-	set(o, "bound", json_boolean(j->is_bound));
-	set(o, "cancelling", json_boolean(j->cancel_ms != 0));
-	set(o, "progress", text(j->progress));
-	set(o, "started_ms", json_integer(j->started_ms));
-	set(o, "elapsed_ms", json_integer(j->elapsed_ms));
-	set(o, "exit_code", j->has_exit_code ? json_integer(j->exit_code) : json_null());
-	if (j->state == JOB_STATE_PENDING) {
+	set_number(o, "priority", j->priority, 0);
+	set_number(o, "gpus", j->gpus, 0);
+	set_number(o, "vram_mb", j->vram_mib, -1);
+	set_number(o, "used_mb", j->gpu_mem_mib, -1);
+	set_text(o, "node", place(j));
+	if (json_array_size(cards))
+		set(o, "cards", json_incref(cards));
+	json_decref(cards);
+	set_text(o, "lane", j->lane);
+	set_number(o, "lane_seq", j->lane_seq, 0);
+	set_flag(o, "held", job_is_held(j));
+	set_text(o, "held_why", j->held_reason);
+	set_flag(o, "bound", j->is_bound);
+	set_flag(o, "cancelling", j->cancel_ms != 0);
+	set_text(o, "progress", j->progress);
+	set_number(o, "started_ms", j->started_ms, 0);
+	set_number(o, "elapsed_ms", j->elapsed_ms, -1);
+	if (j->has_exit_code)
+		set(o, "exit_code", json_integer(j->exit_code));
+	if (j->state == JOB_STATE_PENDING && j->n_after)
 		set(o, "after", ids(j->after, j->n_after));
+	if (j->state == JOB_STATE_PENDING && j->n_after_any)
 		set(o, "after_any", ids(j->after_any, j->n_after_any));
-	}
 	return o;
 }
 
