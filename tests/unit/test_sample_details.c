@@ -252,6 +252,7 @@ static void what_builds_on_figures_is_whole_again(void **state)
 
 	(void)state;
 	s.snap.cards[1].m[METRIC_PCIE_GEN] = value_absent(VALUE_UNSUPPORTED);
+	s.snap.cards[1].m[METRIC_FAN] = value_of(30);
 	sample_base_take(&b, &s.snap, 4);
 	there = base_over_the_wire(&b);
 	assert_int_equal(there.key, 4);
