@@ -106,17 +106,19 @@ done
 while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
 export HOME="$HOSTS_DIR/$2" GPUSTOW_AGENT_ROOT="$HOSTS_DIR/$2/root"
 mkdir -p "$HOME"
+case $2 in
+"$HOST_HUNG") export GPUSTOW_FAKE_NVML="$HOSTS_DIR/hung" ;;
+"$HOST_SLOW") sleep 4 ;;
+esac
 exec /bin/sh -c "$3"
 """
 HOSTS = 64
 CARDS = "cards 8\n" + "".join(f"card {i} uuid=GPU-{{}}-{i} name=Fake memory=24576 used=12000\n" for i in range(8))
 
 
-def pass_cpu_ms(top, build, program, n, rounds=9):
-    """CPU of one `queue tick` in ms, its children apart: 64 nodes of 8 cards, one job running on each, n that fit nowhere.
-
-    The nodes are agents of this machine behind a stand-in for ssh: the same bytes over the same kind of pipe.
-    """
+def with_hosts(top, build, program, hung="", slow=""):
+    """A home whose queue has 64 nodes of 8 cards: agents of this machine behind a stand-in for ssh, the same bytes over the
+    same kind of pipe. The driver of `hung` hangs, and `slow` is reached after 4 s only."""
     home = Home(top, program)
     hosts, ways = home.dir / "hosts", home.dir / "bin"
     hosts.mkdir()
@@ -124,13 +126,20 @@ def pass_cpu_ms(top, build, program, n, rounds=9):
     (ways / "ssh").write_text(SSH)
     (ways / "ssh").chmod(0o755)
     (home.dir / "cards").write_text(CARDS.format(*["x"] * 8))
+    (hosts / "hung").write_text(CARDS.format(*["h"] * 8) + "hang nvmlDeviceGetMemoryInfo_v2\n")
     home.env.update(PATH=f"{ways}:{home.env['PATH']}", HOSTS_DIR=str(hosts), XDG_CACHE_HOME=str(home.dir / "cache"),
                     GPUSTOW_NVML_PATH=str(build / "tests" / "fake" / "libnvidia-ml.so.1"), GPUSTOW_FAKE_NVML=str(home.dir / "cards"),
-                    GPUSTOW_AGENT_IDLE="20")
+                    GPUSTOW_AGENT_IDLE="20", HOST_HUNG=hung, HOST_SLOW=slow)
     del home.env["GPUSTOW_SIM"]
     (home.db.parent / "queue.yml").write_text(
         f"queue:\n  job_root: {home.dir}/jobs\n  max_cpu_jobs_per_node: 1\n  default_vram: 0\nservers:\n"
         + "".join(f"  - nickname: n{i}\n    hostname: n{i}\n" for i in range(HOSTS)))
+    return home
+
+
+def pass_cpu_ms(top, build, program, n, rounds=9):
+    """CPU of one `queue tick` in ms, its children apart: 64 nodes of 8 cards, one job running on each, n that fit nowhere."""
+    home = with_hosts(top, build, program)
     try:
         home.ask("job", "submit", "--no-tick", "--gpus", "0", "--array", f"1-{HOSTS}", "--", "sleep 300")
         end = time.monotonic() + 120

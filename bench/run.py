@@ -17,6 +17,8 @@ from pathlib import Path
 import agent_cost
 import monitor_keys
 import queue_cost
+import queue_screen
+import recorded
 
 TICK = os.sysconf("SC_CLK_TCK")
 rows = []
@@ -327,16 +329,44 @@ def agent(top, build, program):
     rows.append(cost["pace"] >= agent_cost.PACE)
 
 
+def tell_keys(name, keys):
+    """What the program does between a key and its picture is its own; how long it waits for a core is the machine's."""
+    median, longest, less_waiting, cpu = recorded.tell_keys(keys)
+    at_most(f"{name}: key to screen, the program's CPU, longest", cpu, 50, " ms", f"{len(keys)} keys")
+    busy = os.getloadavg()[0] >= os.cpu_count()
+    report(f"{name}: key to screen, longest", longest, None if busy else 50, longest <= 50, " ms",
+           f"median {median:.1f}; {less_waiting:.1f} without the wait for a core" + (f"; not judged, load {os.getloadavg()[0]:.0f}" if busy else ""))
+
+
 def monitor(top, build, program):
-    """100 nodes of 8 cards at one sample a second, drawn to a real pty; and a key in the real program."""
-    said = subprocess.run([build / "bench" / "bench_monitor"], check=True, capture_output=True, text=True).stdout
-    figures = [float(x) for x in re.findall(r"([\d.]+) (?:%|MiB|ms|KB)", said)]
-    at_most("monitor, 100 nodes x 8 cards: CPU", figures[0], 5, " %", "reading the samples included, ssh left out")
-    at_most("monitor, 100 nodes x 8 cards: memory", figures[1], 60, " MiB")
-    at_most("monitor, 100 nodes x 8 cards: key to picture, longest", figures[3], 50, " ms")
-    told("monitor, 100 nodes x 8 cards: to the terminal", figures[4], " KB/s")
+    """The real program over 100 recorded hosts of 8 cards at one sample a second, on a pty of 250x70; one host's driver hangs."""
+    got = recorded.monitor(build, Path(top) / "hosts")
+    cpu, children, to_terminal = got["load"]
+    name = "monitor, 100 hosts x 8 cards"
+    at_most(f"{name}: CPU of a core", cpu, 5, " %", f"samples of {got['sample_kib']:.1f} KiB; what stands in for ssh {children:.2f} %")
+    at_most(f"{name}, all cards in one table: CPU of a core", got["load_cards"][0], 5, " %", f"{got['load_cards'][2] / 1000:.1f} KB/s to the terminal")
+    at_most(f"{name}: memory, RSS", got["memory_mib"][0], 60, " MiB", f"PSS {got['memory_mib'][1]:.1f}; besides ssh's")
+    told(f"{name}: to the terminal", to_terminal / 1000, " KB/s")
+    tell_keys(name, got["keys"])
+    still, rows_changed = recorded.at_rest(build, Path(top) / "still")
+    report(f"{name} whose figures don't change: to the terminal", still, 100, still <= 100 and set(rows_changed) <= {0, 1}, " B/s",
+           f"the clock and this machine's figures: rows {rows_changed}")
+    for who in (program, shutil.which("nvtop")):
+        if not who:
+            print("nvtop isn't on this machine: not measured")
+            continue
+        cpu, children, to_terminal, rss, pss = recorded.one_host(build, Path(top) / f"one-{Path(who).name}", who)
+        told(f"{Path(who).name}, this machine's 8 cards: CPU of a core", cpu, " %",
+             f"RSS {rss:.1f}, PSS {pss:.1f} MiB, {to_terminal / 1000:.2f} KB/s to the terminal")
     for name, _, longest in monitor_keys.figures(build):
         at_most(f"monitor, {name}: key to screen, longest", longest, monitor_keys.LIMIT_MS, " ms")
+
+
+def queue_keys(top, build, program):
+    """The queue's screen: 10,000 jobs wait, 64 nodes, of which one's driver hangs, one answers after seconds, one is stopped."""
+    for what, keys, (rss, pss) in queue_screen.measure(top, build, program):
+        tell_keys(f"queue screen, {what}", keys)
+        told(f"queue screen, {what}: memory, RSS", rss, " MiB", f"PSS {pss:.1f}")
 
 
 def hosts(top, build, program):
@@ -346,7 +376,7 @@ def hosts(top, build, program):
 
 
 ALL = {"version": version, "jobs": jobs, "blocked": blocked, "plan": plan, "store": store, "queue": queue, "hosts": hosts, "gpusched": python_gpusched,
-       "agent": agent, "monitor": monitor}
+       "agent": agent, "monitor": monitor, "screen": queue_keys}
 
 
 def main():

@@ -240,6 +240,21 @@ void event_push_all(struct agent *a, struct client *c)
 
 /* ---- samples ---- */
 
+/* Figures to build on: those of before, as long as they'll do. */
+static const struct sample_base *base_for(struct agent *a, const struct sample *s)
+{
+	json_t *msg;
+
+	if (sample_base_fits(&a->base, &s->snap))
+		return &a->base;
+	sample_base_take(&a->base, &s->snap, ++a->last_base);
+	msg = sample_base_encode(&a->base);
+	buf_clear(&a->base_frame);
+	wire_put_json(&a->base_frame, msg, NULL);
+	json_decref(msg);
+	return &a->base;
+}
+
 static json_t *sample_message(struct agent *a, const char *error, enum frame_kind kind)
 {
 	bool details = kind != FRAME_PLAIN;
@@ -259,7 +274,7 @@ static json_t *sample_message(struct agent *a, const char *error, enum frame_kin
 		host_read(&a->host, a->now_ms, &s.host);
 		a->is_on_battery = value_is_present(s.host.on_battery) && s.host.on_battery.v == 1;
 	}
-	return sample_encode(&s);
+	return sample_encode_on(&s, kind == FRAME_ON_BASE ? base_for(a, &s) : NULL);
 }
 
 /* Only a snapshot that was asked for with details has them; an error has nothing to wait for. */
@@ -314,6 +329,8 @@ static enum frame_kind kind_of(const struct client *c)
 {
 	if (c->watches_profiling)
 		return FRAME_PROFILING;
+	if (c->takes_base)
+		return FRAME_ON_BASE;
 	return c->watches_details ? FRAME_DETAILS : FRAME_PLAIN;
 }
 
@@ -341,7 +358,8 @@ void sample_push(struct agent *a)
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
 			!serves(a, c->watches_details, error) || !make_frame(a, error, kind))
 			continue;
-		client_put_sample(c, &a->frame[kind]);
+		client_put_sample(c, c->takes_base ? &a->base_frame : NULL, a->base.key,
+			&a->frame[kind]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + (c->may_slow && a->is_on_battery ? 2 : 1) * c->watch_ms;
 	}

@@ -94,6 +94,9 @@ static void take_sample(struct client *c)
 	c->out_at = 0;
 	buf_put(&c->out, c->sample.data, c->sample.len);
 	buf_clear(&c->sample);
+	if (c->waiting_base)
+		c->base_key = c->waiting_base;
+	c->waiting_base = 0;
 }
 
 static void become_deaf(struct client *c)
@@ -164,11 +167,21 @@ bool client_push(struct client *c, json_t *msg)
 	return has_room;
 }
 
-void client_put_sample(struct client *c, const struct buf *frame)
+void client_put_sample(
+	struct client *c, const struct buf *base, uint64_t key, const struct buf *frame)
 {
+	bool needs_base = base && c->base_key != key;
+
+	/* What's replaced may have held figures: they're needed still. */
 	buf_clear(&c->sample);
-	if (!c->is_deaf)
-		buf_put(&c->sample, frame->data, frame->len);
+	c->waiting_base = 0;
+	if (c->is_deaf)
+		return;
+	if (needs_base) {
+		buf_put(&c->sample, base->data, base->len);
+		c->waiting_base = key;
+	}
+	buf_put(&c->sample, frame->data, frame->len);
 }
 
 bool client_takes_bulk(const struct client *c)

@@ -56,6 +56,9 @@ struct client {
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
 	bool watches_details, watches_profiling; /* profiling only with details */
+	bool takes_base; /* with details alone: samples that build on figures it has */
+	uint64_t base_key; /* of the figures it has been sent; 0 none */
+	uint64_t waiting_base; /* of those in `sample`; 0: it has none */
 	bool may_slow; /* half the pace will do while the machine runs on battery */
 	uint64_t seen_number; /* of the last sample it got by watching */
 	enum client_release release;
@@ -81,8 +84,12 @@ bool client_write(struct client *c);
 void client_send(struct client *c, json_t *msg);
 /* A hint: dropped (false) when too much is unread, and then has_lost_events. Takes the reference. */
 bool client_push(struct client *c, json_t *msg);
-/* A sample's whole frame: replaces one that hasn't begun to go out. */
-void client_put_sample(struct client *c, const struct buf *frame);
+/*
+ * A sample's whole frame: replaces one that hasn't begun to go out. base: the frame of the figures it builds on, whose key
+ * is `key`, for one that hasn't got them yet; NULL: it builds on none.
+ */
+void client_put_sample(
+	struct client *c, const struct buf *base, uint64_t key, const struct buf *frame);
 /* A piece of a stream, at most WIRE_BULK_MAX bytes; only while client_takes_bulk. */
 void client_send_bulk(struct client *c, uint64_t stream, const char *bytes, size_t n);
 /*

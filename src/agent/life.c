@@ -180,6 +180,8 @@ void agent_done(struct agent *a)
 	retired_free(a->retired);
 	for (size_t i = 0; i < FRAME_N; i++)
 		buf_done(&a->frame[i]);
+	buf_done(&a->base_frame);
+	sample_base_done(&a->base);
 	host_reader_done(&a->host);
 	node_reader_done(&a->node);
 	json_decref(a->sim_vars);

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 /* How samples are made for those who watch. */
-enum frame_kind { FRAME_PLAIN, FRAME_DETAILS, FRAME_PROFILING, FRAME_N };
+enum frame_kind { FRAME_PLAIN, FRAME_DETAILS, FRAME_PROFILING, FRAME_ON_BASE, FRAME_N };
 
 struct agent {
 	struct root root;
@@ -58,6 +58,9 @@ struct agent {
 	uint64_t frame_number[FRAME_N];
 	uint64_t frame_changes[FRAME_N]; /* what ledger_changes said then */
 	uint64_t frame_profile; /* what profiler_changes said then */
+	struct sample_base base; /* what frames build on, and itself as a frame */
+	struct buf base_frame;
+	uint64_t last_base;
 	struct host_reader host;
 	struct node_reader node;
 	bool is_on_battery; /* when the machine's figures were last read */

@@ -10,7 +10,10 @@
 #include "cli/tty.h"
 #include "run/jobsfile.h"
 #include "svc/forward.h"
+#include "tui/lend.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,6 +277,7 @@ static void send_terminal(struct forward_header *h)
 		h->columns = cols;
 	}
 	h->no_color = no_color && *no_color;
+	h->is_utf8 = setlocale(LC_CTYPE, "") && !strcmp(nl_langinfo(CODESET), "UTF-8");
 }
 
 /* `queue keeper`, whatever options stand between: its own command would find it already seen to. */
@@ -310,7 +314,8 @@ static int run_there(const struct program *p, const struct command *c, int n_wor
 {
 	CLEANUP(forward_header_done) struct forward_header h = {0};
 	struct making m = {.p = p, .h = &h, .e = e};
-	struct forward f = {.header = &h};
+	bool was_cut = false;
+	struct forward f = {.header = &h, .was_cut = &was_cut};
 	char home[HOSTS_PATH];
 	int k = hosts_home(p, home, e);
 
@@ -324,7 +329,12 @@ static int run_there(const struct program *p, const struct command *c, int n_wor
 	send_terminal(&h);
 	f.home = home;
 	f.is_tui = is_screen(count_leading(argc, argv), argv);
-	return forward_run(r, &f, e);
+	if (f.is_tui)
+		screen_lend();
+	k = forward_run(r, &f, e);
+	if (was_cut)
+		screen_take_back();
+	return k;
 }
 
 int queue_remote(const struct program *p, const struct command *c, int n_words, int argc,

@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "cli/job_logs.h"
+#include "cli/queue_news.h"
 #include "queue/cluster.h"
 #include "queue/record_json.h"
 #include "svc/keeper.h"
@@ -40,6 +41,24 @@ static json_t *text(const char *s)
 static void set(json_t *o, const char *key, json_t *v)
 {
 	json_object_set_new_nocheck(o, key, v);
+}
+
+static void set_text(json_t *o, const char *key, const char *s)
+{
+	if (s && *s)
+		set(o, key, text(s));
+}
+
+static void set_number(json_t *o, const char *key, int64_t v, int64_t otherwise)
+{
+	if (v != otherwise)
+		set(o, key, json_integer(v));
+}
+
+static void set_flag(json_t *o, const char *key, bool v)
+{
+	if (v)
+		set(o, key, json_true());
 }
 
 /* As people see it: by what the node has of that UUID, else the index it had then. */
@@ -83,30 +102,34 @@ static json_t *job_json(const struct cluster *c, const struct job *j)
 
 	for (size_t i = 0; is_somewhere && i < j->bind.n_cards; i++)
 		json_array_append_new(cards, card_label(c, j, &j->bind.cards[i]));
+	/* There may be thousands of them, and the screen's process reads them all: what says nothing is left out. */
 	set(o, "id", json_integer(j->id));
 	set(o, "state", json_string(job_state_name(j->state)));
-	set(o, "name", text(j->name));
+	set_text(o, "name", j->name);
 	set(o, "command", text(j->command));
-	set(o, "priority", json_integer(j->priority));
-	set(o, "gpus", json_integer(j->gpus));
-	set(o, "vram_mb", json_integer(j->vram_mib));
-	set(o, "used_mb", json_integer(j->gpu_mem_mib));
-	set(o, "node", text(place(j)));
-	set(o, "cards", cards);
-	set(o, "lane", text(j->lane));
-	set(o, "lane_seq", json_integer(j->lane_seq));
-	set(o, "held", json_boolean(job_is_held(j)));
-	set(o, "held_why", text(j->held_reason));
-	set(o, "bound", json_boolean(j->is_bound));
-	set(o, "cancelling", json_boolean(j->cancel_ms != 0));
-	set(o, "progress", text(j->progress));
-	set(o, "started_ms", json_integer(j->started_ms));
-	set(o, "elapsed_ms", json_integer(j->elapsed_ms));
-	set(o, "exit_code", j->has_exit_code ? json_integer(j->exit_code) : json_null());
-	if (j->state == JOB_STATE_PENDING) {
+	set_number(o, "priority", j->priority, 0);
+	set_number(o, "gpus", j->gpus, 0);
+	set_number(o, "vram_mb", j->vram_mib, -1);
+	set_number(o, "used_mb", j->gpu_mem_mib, -1);
+	set_text(o, "node", place(j));
+	if (json_array_size(cards))
+		set(o, "cards", json_incref(cards));
+	json_decref(cards);
+	set_text(o, "lane", j->lane);
+	set_number(o, "lane_seq", j->lane_seq, 0);
+	set_flag(o, "held", job_is_held(j));
+	set_text(o, "held_why", j->held_reason);
+	set_flag(o, "bound", j->is_bound);
+	set_flag(o, "cancelling", j->cancel_ms != 0);
+	set_text(o, "progress", j->progress);
+	set_number(o, "started_ms", j->started_ms, 0);
+	set_number(o, "elapsed_ms", j->elapsed_ms, -1);
+	if (j->has_exit_code)
+		set(o, "exit_code", json_integer(j->exit_code));
+	if (j->state == JOB_STATE_PENDING && j->n_after)
 		set(o, "after", ids(j->after, j->n_after));
+	if (j->state == JOB_STATE_PENDING && j->n_after_any)
 		set(o, "after_any", ids(j->after_any, j->n_after_any));
-	}
 	return o;
 }
 
@@ -411,17 +434,28 @@ static int answer_snapshot(struct queue *q, int fd)
 	return answer(fd, json_pack("{s:o}", "snapshot", o));
 }
 
-static int serve_record(struct queue *q, int fd, const char *what, const json_t *o)
+/* Whatever it was asked for by: what has happened until now is in it. */
+static int look(struct queue *q, struct queue_news *news, int fd)
+{
+	int64_t begun_ms = clock_boot_ms();
+	int r = answer_snapshot(q, fd);
+
+	queue_news_looked(news, clock_boot_ms() - begun_ms);
+	return r;
+}
+
+static int serve_record(
+	struct queue *q, struct queue_news *news, int fd, const char *what, const json_t *o)
 {
 	int r;
 
 	if (!strcmp(what, "look"))
-		return answer_snapshot(q, fd);
+		return look(q, news, fd);
 	if (!strcmp(what, "show"))
 		return answer(fd, json_pack("{s:o}", "shown",
 					  shown(q, json_integer_value(json_object_get(o, "id")))));
 	r = answer(fd, act(q, what, o));
-	return r ? r : answer_snapshot(q, fd);
+	return r ? r : look(q, news, fd);
 }
 
 static int serve_tick(struct queue *q, int fd, const json_t *o)
@@ -470,21 +504,23 @@ static int serve_log(struct queue *q, int fd, const json_t *o)
 	return answer(fd, json_pack("{s:o}", "log", a));
 }
 
-static int serve_line(struct queue *q, enum queue_role role, int fd, const char *line, size_t n)
+/* news: NULL for all but the record. */
+static int serve_line(struct queue *q, struct queue_news *news, enum queue_role role, int fd,
+	const char *line, size_t n)
 {
 	json_t *o = json_loadb(line, n, 0, NULL);
 	const char *what = json_string_value(json_object_get(o, "do"));
 	int r = 0;
 
 	if (what)
-		r = role == QUEUE_RECORD  ? serve_record(q, fd, what, o)
+		r = role == QUEUE_RECORD  ? serve_record(q, news, fd, what, o)
 		    : role == QUEUE_TICKS ? serve_tick(q, fd, o)
 					  : serve_log(q, fd, o);
 	json_decref(o);
 	return r;
 }
 
-static void serve_lines(struct queue *q, enum queue_role role, int fd)
+static void serve_lines(struct queue *q, struct queue_news *news, enum queue_role role, int fd)
 {
 	CLEANUP(buf_done) struct buf in = {0};
 
@@ -495,11 +531,14 @@ static void serve_lines(struct queue *q, enum queue_role role, int fd)
 		if (nl) {
 			size_t len = (size_t)(nl - in.data);
 
-			if (serve_line(q, role, fd, in.data, len) < 0)
+			if (serve_line(q, news, role, fd, in.data, len) < 0)
 				return;
 			buf_drop(&in, len + 1);
 			continue;
 		}
+		while (news && queue_news_wait(news, fd))
+			if (look(q, news, fd) < 0)
+				return;
 		if (in.len > REQUEST_MAX)
 			return;
 		buf_reserve(&in, 4096);
@@ -530,14 +569,19 @@ static int open_store(struct queue *q, struct err *e)
 int queue_serve(void *arg, enum queue_role role, int fd)
 {
 	struct queue *q = arg;
+	struct queue_news news;
 	struct err e = {0};
 
 	if (open_store(q, &e) < 0) {
 		(void)answer(fd, fatal(e.text));
 		return 1;
 	}
-	if (role != QUEUE_RECORD || !answer_snapshot(q, fd))
-		serve_lines(q, role, fd);
+	queue_news_init(&news, q->path, store_queue(q->store));
+	if (role != QUEUE_RECORD)
+		serve_lines(q, NULL, role, fd);
+	else if (!look(q, &news, fd))
+		serve_lines(q, &news, role, fd);
+	queue_news_done(&news);
 	store_close(q->store);
 	q->store = NULL;
 	return 0;

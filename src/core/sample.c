@@ -51,18 +51,22 @@ static size_t metrics_of(const struct sample *s)
 	return s->with_details ? METRIC_PROFILE_FIRST : METRIC_PLAIN_N;
 }
 
-static void encode_metrics(const struct gpu_card *c, size_t n, bool with_details, json_t *o)
+void sample_put_metrics(
+	const struct value *m, size_t n, bool with_details, const struct value *base, json_t *o)
 {
-	json_t *absent = json_object(), *m = json_object();
+	json_t *absent = json_object(), *present = json_object();
 
 	for (size_t i = 0; i < n; i++) {
-		if (value_is_present(c->m[i]))
-			json_object_set_new_nocheck(m, metric_info[i].key, json_integer(c->m[i].v));
-		else if (with_details || c->m[i].state != VALUE_NOT_ASKED)
+		if (base && value_is_same(base[i], m[i]))
+			continue;
+		if (value_is_present(m[i]))
+			json_object_set_new_nocheck(
+				present, metric_info[i].key, json_integer(m[i].v));
+		else if (with_details || m[i].state != VALUE_NOT_ASKED)
 			json_object_set_new_nocheck(absent, metric_info[i].key,
-				json_string(value_state_name(c->m[i].state)));
+				json_string(value_state_name(m[i].state)));
 	}
-	json_object_set_new_nocheck(o, "m", m);
+	json_object_set_new_nocheck(o, "m", present);
 	json_object_set_new_nocheck(o, "absent", absent);
 }
 
@@ -89,7 +93,7 @@ static void put_ills(const struct gpu_card *c, json_t *o)
 		json_object_set_new_nocheck(o, "reset", json_string(gpu_reset_name(c->reset)));
 }
 
-static json_t *encode_card(const struct sample *s, uint32_t i)
+static json_t *encode_card(const struct sample *s, uint32_t i, const struct value *base)
 {
 	const struct gpu_card *c = &s->snap.cards[i];
 	json_t *o = json_object();
@@ -107,7 +111,7 @@ static json_t *encode_card(const struct sample *s, uint32_t i)
 		o, "promised_mib", json_integer(s->promised_mib ? s->promised_mib[i] : 0));
 	put_instance(c, o);
 	put_ills(c, o);
-	encode_metrics(c, metrics_of(s), s->with_details, o);
+	sample_put_metrics(c->m, metrics_of(s), s->with_details, base, o);
 	if (s->with_details)
 		json_object_set_new_nocheck(o, "arch", sample_text(c->arch));
 	return o;
@@ -176,11 +180,16 @@ static json_t *encode_holds(const struct sample *s)
 
 json_t *sample_encode(const struct sample *s)
 {
+	return sample_encode_on(s, NULL);
+}
+
+json_t *sample_encode_on(const struct sample *s, const struct sample_base *b)
+{
 	json_t *o = json_object(), *cards = json_array(), *procs = json_array(),
 	       *rows = json_array();
 
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
-		json_t *card = encode_card(s, i);
+		json_t *card = encode_card(s, i, b ? b->cards[i].m : NULL);
 
 		if (s->lane_mib && s->lane_mib[i] > 0)
 			json_object_set_new_nocheck(card, "lane_mib", json_integer(s->lane_mib[i]));
@@ -198,6 +207,8 @@ json_t *sample_encode(const struct sample *s)
 	json_object_set_new_nocheck(o, "wall_ms", json_integer(s->wall_ms));
 	json_object_set_new_nocheck(o, "source", sample_text(s->snap.source));
 	json_object_set_new_nocheck(o, "error", sample_text(s->snap.error));
+	if (b)
+		json_object_set_new_nocheck(o, "base", json_integer((json_int_t)b->key));
 	json_object_set_new_nocheck(o, "cards", cards);
 	json_object_set_new_nocheck(o, "procs", procs);
 	json_object_set_new_nocheck(o, "rows", rows);
@@ -240,25 +251,41 @@ static struct value figure_of(int64_t v)
 	return v >= -FIGURE_MAX && v <= FIGURE_MAX ? value_of(v) : value_absent(VALUE_FAILED);
 }
 
-static void decode_metrics(const json_t *o, struct gpu_card *c)
+/*
+ * The figure of that name; METRIC_N: unknown here. They mostly come in the table's order, so the search begins behind the
+ * last one.
+ */
+static size_t find_metric(const char *key, size_t *at)
 {
-	const json_t *m = json_object_get(o, "m"), *absent = json_object_get(o, "absent");
+	for (size_t n = 0; n < METRIC_N; n++) {
+		size_t i = (*at + n) % METRIC_N;
 
-	for (size_t i = 0; i < METRIC_N; i++) {
-		const json_t *v = json_object_get(m, metric_info[i].key);
-		const json_t *why = json_object_get(absent, metric_info[i].key);
-
-		if (json_is_integer(v)) {
-			c->m[i] = strcmp(metric_info[i].unit, "bits") == 0
-					  ? value_of(json_integer_value(v))
-					  : figure_of(json_integer_value(v));
-		} else if (json_is_string(why)) {
-			enum value_state state = VALUE_FAILED;
-
-			value_state_from_name(json_string_value(why), &state);
-			c->m[i] = value_absent(state == VALUE_PRESENT ? VALUE_FAILED : state);
+		if (!strcmp(metric_info[i].key, key)) {
+			*at = i + 1;
+			return i;
 		}
 	}
+	return METRIC_N;
+}
+
+static struct value metric_value(size_t i, int64_t v)
+{
+	return strcmp(metric_info[i].unit, "bits") == 0 ? value_of(v) : figure_of(v);
+}
+
+void sample_take_metrics(const json_t *o, struct value *m)
+{
+	const char *key;
+	size_t at = 0, i;
+	json_t *v;
+
+	json_object_foreach(json_object_get(o, "absent"), key,
+		v) if (json_is_string(v) && (i = find_metric(key, &at)) < METRIC_N) m[i] =
+		sample_take_value(v);
+	at = 0;
+	json_object_foreach(json_object_get(o, "m"), key,
+		v) if (json_is_integer(v) && (i = find_metric(key, &at)) < METRIC_N) m[i] =
+		metric_value(i, json_integer_value(v));
 }
 
 /* An agent of before has only whole cards. */
@@ -316,7 +343,7 @@ static int decode_card(const json_t *o, struct gpu_card *c, int64_t *ret_promise
 	c->nvlink_peers = (uint64_t)peers;
 	if (gpu_state_from_name(state, &c->state))
 		c->state = GPU_FAILED;
-	decode_metrics(o, c);
+	sample_take_metrics(o, c->m);
 	if (decode_instance(o, c, e) || decode_ills(o, c, e))
 		return -EINVAL;
 	if (json_is_string(json_object_get(o, "arch")))
@@ -485,7 +512,25 @@ static const json_t *member_array(
 	return a;
 }
 
-static int decode_all(const json_t *msg, struct sample *s, struct err *e)
+/* The figures that the sample builds on go to its cards first. */
+static int start_on(
+	const json_t *msg, const struct sample_base *b, struct gpu_snapshot *snap, struct err *e)
+{
+	const json_t *key = json_object_get(msg, "base");
+
+	if (!key)
+		return 0;
+	if (!b || !b->key || json_integer_value(key) != (json_int_t)b->key ||
+		b->n_cards != snap->n_cards)
+		return err_set(
+			e, -EINVAL, "the sample builds on figures that haven't come before it");
+	for (uint32_t i = 0; i < snap->n_cards; i++)
+		memcpy(snap->cards[i].m, b->cards[i].m, sizeof(b->cards[i].m));
+	return 0;
+}
+
+static int decode_all(
+	const json_t *msg, const struct sample_base *b, struct sample *s, struct err *e)
 {
 	const json_t *cards, *procs, *rows;
 	uint32_t n_cards = 0, n_procs = 0, n_rows = 0;
@@ -505,6 +550,7 @@ static int decode_all(const json_t *msg, struct sample *s, struct err *e)
 	s->snap.n_cards = n_cards;
 	s->snap.n_procs = n_procs;
 	s->n_rows = n_rows;
+	r = start_on(msg, b, &s->snap, e);
 	for (uint32_t i = 0; !r && i < n_cards; i++) {
 		const json_t *card = json_array_get(cards, i);
 
@@ -523,8 +569,14 @@ static int decode_all(const json_t *msg, struct sample *s, struct err *e)
 
 int sample_decode(const json_t *msg, struct sample *ret, struct err *e)
 {
+	return sample_decode_on(msg, NULL, ret, e);
+}
+
+int sample_decode_on(
+	const json_t *msg, const struct sample_base *b, struct sample *ret, struct err *e)
+{
 	struct sample s = {0};
-	int r = decode_all(msg, &s, e);
+	int r = decode_all(msg, b, &s, e);
 
 	if (r) {
 		sample_done(&s);

@@ -71,9 +71,36 @@ struct sample {
 };
 
 void sample_done(struct sample *s);
+
+/*
+ * Most of a card's figures are the same for hours. A watcher that can do with it gets them once, as a "sample-base", and then
+ * samples whose cards have only what differs from it. Zeroed: none (key 0).
+ */
+struct sample_base {
+	uint64_t
+		key; /* a sample names the one it builds on; never 0, never used twice by one agent */
+	uint32_t n_cards;
+	struct sample_base_card {
+		char uuid[GPU_UUID_LEN];
+		struct value m[METRIC_N];
+	} * cards; /* n_cards, by position; owned */
+};
+/* The figures of that moment. */
+void sample_base_take(struct sample_base *b, const struct gpu_snapshot *s, uint64_t key);
+/* The same cards at the same places, and most figures still the same: worth building on. */
+bool sample_base_fits(const struct sample_base *b, const struct gpu_snapshot *s);
+json_t *sample_base_encode(const struct sample_base *b);
+/* *ret is replaced when it's one. */
+int sample_base_decode(const json_t *msg, struct sample_base *ret, struct err *e);
+void sample_base_done(struct sample_base *b);
 /*
  * A new {"op":"sample",...}; the caller's reference. Texts of process rows have a limit together, so that a sample with
  * details stays below that of a message: rows past it go without.
  */
 json_t *sample_encode(const struct sample *s);
+/* On a base that fits; with details. */
+json_t *sample_encode_on(const struct sample *s, const struct sample_base *b);
 int sample_decode(const json_t *msg, struct sample *ret, struct err *e);
+/* -EINVAL too when it builds on another base than this one. A whole sample needs none. */
+int sample_decode_on(
+	const json_t *msg, const struct sample_base *b, struct sample *ret, struct err *e);

@@ -39,6 +39,11 @@ static inline bool value_is_present(struct value v)
 	return v.state == VALUE_PRESENT;
 }
 
+static inline bool value_is_same(struct value a, struct value b)
+{
+	return a.state == b.state && (a.state != VALUE_PRESENT || a.v == b.v);
+}
+
 /* "unsupported", "forbidden", ...; the word in JSON's "absent" members. NULL for a number outside the enum. */
 const char *value_state_name(enum value_state s);
 int value_state_from_name(const char *name, enum value_state *ret);

@@ -122,12 +122,21 @@ void host_publish(struct host *h, struct sample *s)
 	free(old);
 }
 
+/* One that can't be read makes the samples that build on it unreadable, which is told then. */
+static void take_base(struct host *h, const json_t *msg)
+{
+	struct err e = {0};
+
+	if (sample_base_decode(msg, &h->base, &e))
+		sample_base_done(&h->base);
+}
+
 static void take_sample(struct host *h, const json_t *msg)
 {
 	struct sample s = {0};
 	struct err e = {0};
 
-	if (sample_decode(msg, &s, &e)) {
+	if (sample_decode_on(msg, &h->base, &s, &e)) {
 		char *why = xasprintf("its sample can't be read: %s", e.text);
 
 		host_lost(h, LINK_FAIL_NET, why);
@@ -145,9 +154,10 @@ static void ask(struct host *h)
 
 	if (h->options->interval_ms)
 		link_send(h->link,
-			json_pack("{s:s, s:I, s:b, s:b, s:b}", "op", "watch", "interval_ms",
-				(json_int_t)h->options->interval_ms, "details", details, "may_slow",
-				h->options->may_slow, "profiling", h->options->profiling));
+			json_pack("{s:s, s:I, s:b, s:b, s:b, s:b}", "op", "watch", "interval_ms",
+				(json_int_t)h->options->interval_ms, "details", details, "base",
+				details, "may_slow", h->options->may_slow, "profiling",
+				h->options->profiling));
 	else
 		link_send(h->link,
 			json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 1, "details", details));
@@ -160,6 +170,7 @@ static void on_up(void *arg, const struct link_hello *hello)
 	struct link_ssh_steps steps;
 
 	host_text_end(h);
+	sample_base_done(&h->base);
 	h->n_failures = 0;
 	h->pub.rtt_ms = link_rtt_ms(h->link);
 	h->pub.clock_offset_ms = hello->wall_ms + h->pub.rtt_ms / 2 - clock_wall_ms();
@@ -221,6 +232,8 @@ static void on_message(void *arg, const char *op, const json_t *msg)
 	h->pub.rtt_ms = link_rtt_ms(h->link);
 	if (!strcmp(op, "sample"))
 		take_sample(h, msg);
+	else if (!strcmp(op, "sample-base"))
+		take_base(h, msg);
 	else if (!strcmp(op, "signalled") || !strcmp(op, "error"))
 		take_signalled(h, msg, op[0] == 'e');
 }
@@ -322,6 +335,7 @@ void host_free(struct host *h)
 	if (h->sample)
 		sample_done(h->sample);
 	free(h->sample);
+	sample_base_done(&h->base);
 	free(h->agent_why);
 	free(h);
 }

@@ -18,6 +18,7 @@ struct host {
 	struct err no_link;
 	struct event *timer; /* silence -> SUSPECT -> DOWN */
 	struct sample *sample;
+	struct sample_base base; /* what this link's samples build on */
 	/* Text instead of an agent: */
 	bool is_text, is_running;
 	char *agent_why; /* why there's no agent */

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define SAID_KEPT 8192
@@ -471,28 +472,64 @@ static int run_streams(
 	return k;
 }
 
+/* ssh makes it raw once the far side has the terminal; for its own questions it only turns the echo off. */
+static bool is_raw(void)
+{
+	struct termios t;
+
+	return tcgetattr(STDIN_FILENO, &t) == 0 && !(t.c_lflag & ICANON);
+}
+
+/* Waits for ssh, and passes on what would end us: the far side is to hear of it. Returns that signal, or 0. */
+static int wait_for_screen(pid_t pid, const sigset_t *set, int *ret_status, bool *ret_was_raw)
+{
+	static const struct timespec look = {.tv_nsec = 50 * 1000000};
+	int signal_no = 0;
+	pid_t done;
+
+	while ((done = waitpid(pid, ret_status, WNOHANG)) == 0 || (done < 0 && errno == EINTR)) {
+		int sig;
+
+		*ret_was_raw = *ret_was_raw || is_raw();
+		sig = *ret_was_raw ? sigwaitinfo(set, NULL) : sigtimedwait(set, NULL, &look);
+		if (sig == SIGTERM || sig == SIGHUP) {
+			signal_no = sig;
+			kill(pid, SIGTERM);
+		}
+	}
+	return signal_no;
+}
+
 static int run_screen(
 	const struct queue_remote *r, const struct forward *f, const char *config, struct err *e)
 {
 	static const int own[3] = {-1, -1, -1};
 	struct session s = {.r = r, .f = f, .config = config, .e = e};
 	CLEANUP(buf_done) struct buf line = {0};
-	int status = 0, k = forward_screen_line(r, f->header, &line, e);
-	sigset_t mask;
+	int status = 0, signal_no, k = forward_screen_line(r, f->header, &line, e);
+	sigset_t set, mask;
+	bool was_raw = false;
 
-	sigprocmask(SIG_SETMASK, NULL, &mask);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, &mask);
 	if (k == 0)
 		k = start(&s, buf_str(&line), own, &mask);
-	if (k < 0)
-		return k;
-	while (waitpid(s.pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (WIFSIGNALED(status))
-		return 128 + WTERMSIG(status);
-	return WEXITSTATUS(status) == 255
-		       ? err_set(e, -EIO, "the connection to the queue's host %s has ended",
-				 r->host)
-		       : WEXITSTATUS(status);
+	if (k == 0) {
+		signal_no = wait_for_screen(s.pid, &set, &status, &was_raw);
+		*f->was_cut = was_raw && (WIFSIGNALED(status) || WEXITSTATUS(status) == 255);
+		k = signal_no		  ? 128 + signal_no
+		    : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+					  : WEXITSTATUS(status);
+		if (k == 255)
+			k = err_set(e, -EIO, "the connection to the queue's host %s %s", r->host,
+				was_raw ? "was lost; jobs go on, and the screen can be opened again"
+					: "has ended");
+	}
+	sigprocmask(SIG_SETMASK, &mask, NULL);
+	return k;
 }
 
 /* ssh asks for what it needs where there's a terminal to ask. */

@@ -37,6 +37,7 @@ struct forward_header {
 	char *submitter, *home;
 	int columns; /* of the terminal; 0: none */
 	bool no_color, ensure; /* ensure: the keeper there is seen to first */
+	bool is_utf8; /* of the terminal: what a screen's far side isn't told by ssh everywhere */
 	struct forward_file *files;
 	size_t n_files;
 };
@@ -82,6 +83,7 @@ void forward_reader_done(struct forward_reader *r);
 struct forward {
 	const char *home; /* this side's: control sockets */
 	bool is_tui; /* a screen: ssh gets the terminal, and the words go on its command line, for they hold no secret */
+	bool *was_cut; /* of a screen: it had begun, and couldn't give the terminal back itself */
 	struct forward_header *header;
 };
 /* The far command's exit code; 130 after Ctrl-C. Negative: ssh or the far side failed, with the sentence. */

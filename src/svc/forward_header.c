@@ -215,6 +215,10 @@ int forward_screen_line(const struct queue_remote *r, const struct forward_heade
 		put_path(ret, r->home);
 		buf_puts(ret, "; NVIDB_HOME=$GPUSTOW_HOME; export GPUSTOW_HOME NVIDB_HOME; ");
 	}
+	/* Most sshd's take the locale along; where one doesn't, the screen would be drawn in ASCII. */
+	if (h->is_utf8)
+		buf_puts(ret,
+			"case \"${LC_ALL:-${LC_CTYPE:-$LANG}}\" in *[Uu][Tt][Ff]*) ;; *) LC_ALL=C.UTF-8; export LC_ALL;; esac; ");
 	if (h->ensure) {
 		put_path(ret, r->program);
 		buf_puts(ret, " queue keeper ensure </dev/null >/dev/null 2>&1 || "

@@ -5,6 +5,7 @@
  *
  *   record  {"do":"look"|"cancel"|"requeue"|"priority"|"move"|"drain"|"resume"|"ack"|"show", "id", "by", "node"}
  *           -> {"snapshot":{...}}, {"shown":{...}}, {"notice":text,"bad":bool,"acted":bool}, {"fatal":text}
+ *           A snapshot comes unasked, too, when the daemon tells that something has happened.
  *   ticks   {"do":"tick","forced":bool} -> {"ticked":true,"notice":text,"bad":bool}
  *   logs    {"do":"log","id"} -> {"log":{"id","text"|"error"}}
  */

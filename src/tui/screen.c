@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "tui/lend.h"
 
 #include <fcntl.h>
 #include <langinfo.h>
@@ -109,16 +110,21 @@ static void put_cap(const char *name)
 	}
 }
 
-static void prepare_way_back(void)
+static void put_way_back(void)
 {
-	static bool is_registered;
-	struct sigaction sa = {.sa_sigaction = on_deadly, .sa_flags = SA_SIGINFO | SA_RESTART};
-
 	way_back.n = strlen(CANCEL MODES_OFF);
 	memcpy(way_back.bytes, CANCEL MODES_OFF, way_back.n);
 	put_cap("sgr0");
 	put_cap("cnorm");
 	put_cap("rmcup");
+}
+
+static void prepare_way_back(void)
+{
+	static bool is_registered;
+	struct sigaction sa = {.sa_sigaction = on_deadly, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+	put_way_back();
 	way_back.is_taken = 1;
 	for (size_t i = 0; i < ARRAY_LEN(deadly); i++)
 		sigaction(deadly[i], &sa, &way_back.old[i]);
@@ -563,6 +569,24 @@ void screen_stop(struct screen *s)
 	refresh();
 	set_up(s);
 	screen_resized(s);
+}
+
+/* ---- another program's ---- */
+
+void screen_lend(void)
+{
+	way_back.is_taken = tcgetattr(STDIN_FILENO, &way_back.before) == 0;
+}
+
+void screen_take_back(void)
+{
+	int error = 0;
+
+	if (setupterm(NULL, STDOUT_FILENO, &error) == ERR)
+		return;
+	put_way_back();
+	del_curterm(cur_term);
+	give_back();
 }
 
 /* ---- input ---- */

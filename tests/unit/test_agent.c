@@ -885,6 +885,45 @@ static void watching_on_battery(void **state)
 	agent_client_close(&w);
 }
 
+/* Figures come once, before the first sample that builds on them; who comes later gets the same. */
+static void watching_on_a_base(void **state)
+{
+	struct agent_client w[2];
+	json_int_t key = 0;
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		struct sample_base b = {0};
+		json_t *msg;
+
+		agent_client_connect(&w[k], &t);
+		assert_true(agent_client_hello(&w[k], NULL, 0, 0, 0));
+		agent_client_send(&w[k], json_pack("{s:s, s:i, s:b, s:b}", "op", "watch",
+						 "interval_ms", 100, "details", 1, "base", 1));
+		msg = agent_client_expect(&w[k], "sample-base", 0);
+		assert_int_equal(sample_base_decode(msg, &b, NULL), 0);
+		json_decref(msg);
+		assert_true(!key || key == (json_int_t)b.key);
+		key = (json_int_t)b.key;
+		for (int i = 0; i < 3; i++) {
+			struct sample s;
+
+			msg = agent_client_expect(&w[k], "sample", 0);
+			assert_int_equal(json_integer_value(json_object_get(msg, "base")), key);
+			assert_int_equal(sample_decode_on(msg, &b, &s, NULL), 0);
+			assert_true(s.with_details && s.snap.n_cards == 2);
+			assert_true(value_is_present(s.snap.cards[1].m[METRIC_MEM_TOTAL]));
+			assert_true(value_is_present(s.snap.cards[1].m[METRIC_PCIE_GEN]));
+			sample_done(&s);
+			json_decref(msg);
+		}
+		assert_null(agent_client_next(&w[k], "sample-base", 0));
+		sample_base_done(&b);
+	}
+	for (int k = 0; k < 2; k++)
+		agent_client_close(&w[k]);
+}
+
 /* Who watches with details gets them, beside one who doesn't; and a job is admitted by lists that were read for it. */
 static void watching_details(void **state)
 {
@@ -1160,6 +1199,7 @@ int main(void)
 		TEST(leftovers_keep_the_claim),
 		TEST(watching),
 		TEST(watching_details),
+		TEST(watching_on_a_base),
 		TEST(watching_on_battery),
 		TEST(yields_upward_only),
 		TEST(leaves_without_its_socket),

@@ -540,7 +540,7 @@ static void waiting_sample_keeps_streams_back(void **state)
 		assert_true(client_write(one));
 	}
 	assert_int_equal(wire_put_json(&frame, empty, NULL), 0);
-	client_put_sample(one, &frame);
+	client_put_sample(one, NULL, 0, &frame);
 	while (one->out.len - one->out_at >= 4096) {
 		assert_true(read(fds[1], bytes, 4096) > 0);
 		assert_true(client_write(one));
@@ -734,6 +734,36 @@ static void stage_is_swept(void **state)
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
+/* A sample that replaces one that hadn't gone out has the figures that both build on, until they have gone out once. */
+static void a_replaced_sample_keeps_its_figures(void **state)
+{
+	struct client *one = NULL;
+	struct buf base = {0}, frame = {0};
+	int fds[2];
+
+	(void)state;
+	buf_puts(&base, "base");
+	buf_puts(&frame, "sample");
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	assert_int_equal(client_new(fds[0], 1, 0, &one, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		client_put_sample(one, &base, 7, &frame);
+		assert_string_equal(buf_str(&one->sample), "basesample");
+	}
+	assert_true(client_write(one));
+	client_put_sample(one, &base, 7, &frame);
+	assert_string_equal(buf_str(&one->sample), "sample");
+	/* Others to build on. */
+	client_put_sample(one, &base, 8, &frame);
+	assert_string_equal(buf_str(&one->sample), "basesample");
+	client_put_sample(one, NULL, 8, &frame);
+	assert_string_equal(buf_str(&one->sample), "sample");
+	client_free(one);
+	close(fds[1]);
+	buf_done(&base);
+	buf_done(&frame);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -758,6 +788,7 @@ int main(void)
 		TEST(unfinished_body_goes_with_its_link),
 		TEST(body_goes_with_its_claim),
 		TEST(stage_is_swept),
+		cmocka_unit_test(a_replaced_sample_keeps_its_figures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

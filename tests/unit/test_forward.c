@@ -152,6 +152,12 @@ static void test_lines(void **state)
 	assert_non_null(strstr(buf_str(&screen),
 		"exec \"$HOME/bin/gpustow\" \"queue\" \"tui\" \"--refresh\" \"2\"'"));
 	assert_non_null(strstr(buf_str(&screen), "GPUSTOW_HOME=\"/srv/q\""));
+	assert_null(strstr(buf_str(&screen), "UTF-8"));
+	h.is_utf8 = true;
+	buf_clear(&screen);
+	assert_int_equal(forward_screen_line(&r, &h, &screen, &why), 0);
+	assert_non_null(strstr(buf_str(&screen), "LC_ALL=C.UTF-8; export LC_ALL"));
+	assert_null(strpbrk(buf_str(&screen), "!\\\n"));
 	assert_int_equal(forward_screen_line(&r, &odd_one, &screen, &why), -EINVAL);
 	for (const char *c = "'\"\\!$`\n"; *c; c++) {
 		CLEANUP_FREE char *program = xasprintf("/opt/a%cb", *c);

@@ -260,6 +260,108 @@ static void the_largest_sample_fits(void **state)
 	sample_done(&s);
 }
 
+/* ---- what builds on figures that were told once ---- */
+
+static struct sample_base base_over_the_wire(const struct sample_base *b)
+{
+	json_t *msg = sample_base_encode(b);
+	struct sample_base got = {0};
+	struct err e = {0};
+
+	if (sample_base_decode(msg, &got, &e))
+		fail_msg("%s", e.text);
+	json_decref(msg);
+	return got;
+}
+
+static void change(struct sample *s)
+{
+	s->snap.cards[0].m[METRIC_TEMP] = value_of(99);
+	s->snap.cards[1].m[METRIC_TEMP] = value_absent(VALUE_LOST);
+	s->snap.cards[1].m[METRIC_PCIE_GEN] = value_of(5);
+	s->snap.cards[1].m[METRIC_FAN] = value_absent(VALUE_NOT_ASKED);
+}
+
+static void what_builds_on_figures_is_whole_again(void **state)
+{
+	struct sample s = make(3, "some text"), whole, got = {0};
+	struct sample_base b = {0}, there;
+	struct err e = {0};
+	json_t *msg;
+
+	(void)state;
+	s.snap.cards[1].m[METRIC_PCIE_GEN] = value_absent(VALUE_UNSUPPORTED);
+	s.snap.cards[1].m[METRIC_FAN] = value_of(30);
+	sample_base_take(&b, &s.snap, 4);
+	there = base_over_the_wire(&b);
+	assert_int_equal(there.key, 4);
+	assert_int_equal(there.n_cards, s.snap.n_cards);
+	assert_string_equal(there.cards[1].uuid, s.snap.cards[1].uuid);
+	change(&s);
+	assert_true(sample_base_fits(&b, &s.snap));
+	msg = sample_encode_on(&s, &b);
+	whole = over_the_wire(&s, NULL);
+	/* Only what has changed. */
+	assert_int_equal(json_object_size(json_object_get(
+				 json_array_get(json_object_get(msg, "cards"), 0), "m")),
+		1);
+	assert_int_equal(json_object_size(json_object_get(
+				 json_array_get(json_object_get(msg, "cards"), 1), "m")),
+		1);
+	if (sample_decode_on(msg, &there, &got, &e))
+		fail_msg("%s", e.text);
+	for (uint32_t i = 0; i < whole.snap.n_cards; i++)
+		for (int k = 0; k < METRIC_N; k++)
+			assert_same(whole.snap.cards[i].m[k], got.snap.cards[i].m[k]);
+	sample_done(&got);
+	/* Without those figures, or with others, it can't be read; it isn't read wrongly. */
+	assert_int_equal(sample_decode(msg, &got, &e), -EINVAL);
+	there.key = 5;
+	assert_int_equal(sample_decode_on(msg, &there, &got, &e), -EINVAL);
+	there.key = 4;
+	there.n_cards--;
+	assert_int_equal(sample_decode_on(msg, &there, &got, &e), -EINVAL);
+	json_decref(msg);
+	sample_base_done(&there);
+	sample_base_done(&b);
+	sample_done(&whole);
+	sample_done(&s);
+}
+
+static void figures_to_build_on_are_taken_anew(void **state)
+{
+	struct sample s = make(1, "");
+	struct sample_base b = {0};
+	json_t *msg;
+	struct err e = {0};
+
+	(void)state;
+	assert_false(sample_base_fits(&b, &s.snap));
+	sample_base_take(&b, &s.snap, 1);
+	assert_true(sample_base_fits(&b, &s.snap));
+	s.snap.cards[1].uuid[0] = 'X';
+	assert_false(sample_base_fits(&b, &s.snap));
+	sample_base_take(&b, &s.snap, 2);
+	s.snap.n_cards--;
+	assert_false(sample_base_fits(&b, &s.snap));
+	s.snap.n_cards++;
+	for (int k = 0; k < METRIC_N; k++)
+		s.snap.cards[0].m[k] = s.snap.cards[1].m[k] = value_of(-5 - k);
+	assert_false(sample_base_fits(&b, &s.snap));
+	/* What isn't one leaves the one that's there. */
+	msg = json_pack("{s:i, s:[{s:i}]}", "key", 3, "cards", "uuid", 1);
+	assert_int_equal(sample_base_decode(msg, &b, &e), -EINVAL);
+	json_object_set_new(msg, "key", json_integer(0));
+	assert_int_equal(sample_base_decode(msg, &b, &e), -EINVAL);
+	json_object_set_new(msg, "key", json_integer(3));
+	json_object_del(msg, "cards");
+	assert_int_equal(sample_base_decode(msg, &b, &e), -EINVAL);
+	assert_int_equal(b.key, 2);
+	json_decref(msg);
+	sample_base_done(&b);
+	sample_done(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +370,8 @@ int main(void)
 		cmocka_unit_test(plain_frames_carry_nothing_of_it),
 		cmocka_unit_test(item_23_hostile_names_are_text_only),
 		cmocka_unit_test(the_largest_sample_fits),
+		cmocka_unit_test(what_builds_on_figures_is_whole_again),
+		cmocka_unit_test(figures_to_build_on_are_taken_anew),
 	};
 
 	return cmocka_run_group_tests_name("sample_details", tests, NULL, NULL);
