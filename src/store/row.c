@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/json_read.h"
 #include "core/shape.h"
 
 #include <inttypes.h>
@@ -80,7 +81,7 @@ static const struct column {
 	APART(exit_code, K_EXIT, false),
 	APART(cause, K_CAUSE, false),
 	C(shape, K_TEXT, true),
-	C(name, K_TEXT, true),
+	APART(name, K_TEXT, true),
 	APART(submitter, K_TEXT, true),
 	APART(key, K_TEXT, true),
 	C(node_constraint, K_TEXT, true),
@@ -97,7 +98,7 @@ static const struct column {
 	APART(notes, K_TEXT, true),
 	APART(result, K_TEXT, false),
 	APART(env, K_TEXT, true),
-	C(command, K_TEXT, true),
+	APART(command, K_TEXT, true),
 #undef C
 #undef APART
 };
@@ -105,7 +106,6 @@ static const struct column {
 /* Behind the columns: the attempt in flight, or the last one of a job that has ended. */
 #define PLACE \
 	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir"
-#define NO_PLACE ", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
 #define JOIN \
 	" LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
 	" AND (j.is_bound = 1 OR j.state <> 'pending')"
@@ -115,13 +115,13 @@ void row_put_select(struct buf *b, size_t command_max, bool to_place, const char
 	buf_puts(b, "SELECT j.id");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
 		if (to_place && columns[i].is_apart)
-			buf_puts(b, ", NULL");
-		else if (command_max && strcmp(columns[i].name, "command") == 0)
+			continue;
+		if (command_max && strcmp(columns[i].name, "command") == 0)
 			buf_printf(b, ", substr(j.command, 1, %zu)", command_max);
 		else
 			buf_printf(b, ", j.%s", columns[i].name);
 	}
-	buf_printf(b, "%s FROM jobs j", to_place ? NO_PLACE : PLACE);
+	buf_printf(b, "%s FROM jobs j", to_place ? "" : PLACE);
 	if (index)
 		buf_printf(b, " INDEXED BY %s", index);
 	if (!to_place)
@@ -192,15 +192,15 @@ char *text_cut(const char *s, size_t max)
 
 int text_check_json(const char *what, const char *json, char kind, struct err *e)
 {
-	json_error_t je;
+	size_t n = json ? strlen(json) : 0;
 	json_t *v;
 	bool ok;
 
 	if (!json)
 		return 0;
-	if (strlen(json) > STORE_JSON_MAX)
+	if (n > STORE_JSON_MAX)
 		return err_set(e, -E2BIG, "%s is larger than %d MiB", what, STORE_JSON_MAX >> 20);
-	v = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	v = json_read(json, n, NULL);
 	ok = v && (kind == '*' || (kind == 'o' && json_is_object(v)) ||
 			  (kind == 'a' && json_is_array(v)));
 	for (size_t i = 0; ok && kind == 'a' && i < json_array_size(v); i++)
@@ -333,7 +333,8 @@ static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct 
 		break;
 	case K_INT:
 	case K_TIME:
-		*(int64_t *)at = db_i64(st, i, 0);
+		/* NULL is 0 to SQLite too. */
+		*(int64_t *)at = sqlite3_column_int64(st, i);
 		break;
 	case K_BOOL:
 		*(bool *)at = sqlite3_column_int(st, i) != 0;
@@ -374,7 +375,7 @@ void row_put_cards(struct buf *b, const struct job_card *cards, size_t n)
 
 static void read_cards(const char *text, struct job_bind *ret)
 {
-	json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+	json_t *list = text ? json_read(text, strlen(text), NULL) : NULL;
 	size_t n = json_array_size(list);
 
 	if (n > JOB_CARDS_MAX)
@@ -396,8 +397,11 @@ static void read_cards(const char *text, struct job_bind *ret)
 static void read_small(sqlite3_stmt *st, int col, char *ret, size_t size)
 {
 	const char *text = (const char *)sqlite3_column_text(st, col);
+	size_t n = text ? strnlen(text, size - 1) : 0;
 
-	snprintf(ret, size, "%s", text ? text : "");
+	if (n)
+		memcpy(ret, text, n);
+	ret[n] = '\0';
 }
 
 void row_read_bind(sqlite3_stmt *st, int col, struct job_bind *ret)
@@ -422,6 +426,18 @@ void row_read(sqlite3_stmt *st, struct job *ret)
 	ret->pid = db_i64(st, col + 6, 0);
 	ret->start_ticks = db_i64(st, col + 7, 0);
 	ret->run_dir = db_text(st, col + 8);
+}
+
+/* Thousands of them are read in each pass. */
+void row_read_to_place(sqlite3_stmt *st, struct job *ret)
+{
+	int col = 0;
+
+	job_init(ret);
+	ret->id = sqlite3_column_int64(st, col++);
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+		if (!columns[i].is_apart)
+			read_column(st, col++, &columns[i], ret);
 }
 
 int row_read_needs(struct store *s, struct job *j, struct err *e)

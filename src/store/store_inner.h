@@ -122,9 +122,10 @@ int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e)
 /* row.c */
 void row_init(struct store *s);
 void row_done(struct store *s);
-/* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..." */
+/* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..."; to_place: for row_read_to_place */
 void row_put_select(struct buf *b, size_t command_max, bool to_place, const char *index);
 void row_read(sqlite3_stmt *st, struct job *ret);
+void row_read_to_place(sqlite3_stmt *st, struct job *ret);
 int row_read_needs(struct store *s, struct job *j, struct err *e);
 /* What a change has to know: all but the needs, the command cut. -ENOENT with a sentence. */
 int row_brief(struct store *s, int64_t id, struct job *ret, struct err *e);
