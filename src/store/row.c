@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define SHAPED_MAX 4096 /* bytes of a command that are kept to be compared with the next one */
+
 enum kind {
 	K_TEXT,
 	K_INT,
@@ -128,22 +130,31 @@ void row_put_select(struct buf *b, size_t command_max, bool to_place, const char
 		buf_puts(b, JOIN);
 }
 
-static char *insert_text(bool all)
+#define ALL_COLUMNS UINT64_MAX
+_Static_assert(ARRAY_LEN(columns) <= 64, "a set of columns is one word");
+
+static bool has_column(uint64_t which, size_t i)
+{
+	return which >> i & 1;
+}
+
+/* which: the columns by position; with_id: and the number, which else is the next one. */
+static char *insert_text(uint64_t which, bool with_id)
 {
 	struct buf b = {0};
-	const char *mark = "";
+	const char *mark = with_id ? ", " : "";
 
-	buf_puts(&b, all ? "INSERT INTO jobs (id" : "INSERT INTO jobs (");
+	buf_puts(&b, with_id ? "INSERT INTO jobs (id" : "INSERT INTO jobs (");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (all || columns[i].is_asked) {
-			buf_printf(&b, "%s%s", all || *mark ? ", " : "", columns[i].name);
+		if (has_column(which, i)) {
+			buf_printf(&b, "%s%s", mark, columns[i].name);
 			mark = ", ";
 		}
 	}
-	buf_puts(&b, all ? ") VALUES (?" : ") VALUES (");
-	mark = all ? ", ?" : "?";
+	buf_puts(&b, with_id ? ") VALUES (?" : ") VALUES (");
+	mark = with_id ? ", ?" : "?";
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (all || columns[i].is_asked) {
+		if (has_column(which, i)) {
 			buf_puts(&b, mark);
 			mark = ", ?";
 		}
@@ -162,17 +173,19 @@ void row_init(struct store *s)
 	row_put_select(&b, 200, false, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_brief = buf_take(&b);
-	s->sql_insert = insert_text(false);
-	s->sql_import = insert_text(true);
+	s->sql_import = insert_text(ALL_COLUMNS, true);
 }
 
 void row_done(struct store *s)
 {
 	free(s->sql_job);
 	free(s->sql_brief);
-	free(s->sql_insert);
 	free(s->sql_import);
+	for (size_t i = 0; i < s->n_inserts; i++)
+		free(s->inserts[i].sql);
 	buf_done(&s->shape);
+	buf_done(&s->shaped);
+	buf_done(&s->told);
 }
 
 char *text_cut(const char *s, size_t max)
@@ -291,21 +304,82 @@ static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const s
 	}
 }
 
+/* What the table says of it when nobody does: NULL, or false. The shape is the store's to say. */
+static bool is_unsaid(const struct column *c, const struct job *j)
+{
+	const char *at = (const char *)j + c->at;
+
+	switch (c->kind) {
+	case K_TEXT:
+		return !*(char *const *)at && c->at != offsetof(struct job, shape);
+	case K_OPT:
+		return *(const int64_t *)at == -1;
+	case K_TIME:
+		return *(const int64_t *)at == 0;
+	case K_BOOL:
+		return !*(const bool *)at;
+	default:
+		return false;
+	}
+}
+
+/*
+ * Of the forty columns that a submit may set most say nothing, and each of those would be bound, checked and dropped again.
+ * Jobs that come together mostly say the same ones: a statement for each such set, of the first few; then one that has all.
+ */
+static const char *insert_for(struct store *s, const struct job *j, uint64_t *ret_which)
+{
+	uint64_t asked = 0, said = 0;
+	struct db_insert *last = &s->inserts[ARRAY_LEN(s->inserts) - 1];
+
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		asked |= (uint64_t)columns[i].is_asked << i;
+		said |= (uint64_t)(columns[i].is_asked && !is_unsaid(&columns[i], j)) << i;
+	}
+	for (size_t i = 0; i < s->n_inserts; i++) {
+		if (s->inserts[i].which == said || &s->inserts[i] == last) {
+			*ret_which = s->inserts[i].which;
+			return s->inserts[i].sql;
+		}
+	}
+	*ret_which = &s->inserts[s->n_inserts] == last ? asked : said;
+	s->inserts[s->n_inserts].which = *ret_which;
+	s->inserts[s->n_inserts].sql = insert_text(*ret_which, false);
+	return s->inserts[s->n_inserts++].sql;
+}
+
+/* An array has one command many times over. */
+static void find_shape(struct store *s, const char *command)
+{
+	size_t n = strlen(command);
+
+	if (n && s->shaped.len == n && memcmp(s->shaped.data, command, n) == 0)
+		return;
+	shape_of(command, n, &s->shape);
+	buf_clear(&s->shaped);
+	if (n <= SHAPED_MAX)
+		buf_put(&s->shaped, command, n);
+}
+
 int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
 {
-	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
+	uint64_t which = ALL_COLUMNS;
+	const char *sql = all ? s->sql_import : insert_for(s, j, &which);
+	sqlite3_stmt *st = db_kept(s, sql, e);
 	int i = 1, r;
 
 	if (!st)
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
-	shape_of(j->command, strlen(j->command), &s->shape);
+	find_shape(s, j->command);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
-		if (all || columns[c].is_asked)
-			bind_column(st, i++, &columns[c], j);
+		if (!has_column(which, c))
+			continue;
 		if (columns[c].at == offsetof(struct job, shape))
-			bind_text(st, i - 1, buf_str(&s->shape));
+			bind_text(st, i++, buf_str(&s->shape));
+		else
+			bind_column(st, i++, &columns[c], j);
 	}
 	r = db_next(s, st, e);
 	if (r < 0)

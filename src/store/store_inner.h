@@ -13,6 +13,12 @@ struct db_kept {
 	sqlite3_stmt *st;
 };
 
+/* Of a job, by the set of its columns. */
+struct db_insert {
+	uint64_t which;
+	char *sql;
+};
+
 struct store {
 	sqlite3 *db;
 	char *path;
@@ -38,8 +44,11 @@ struct store {
 	struct db_kept *kept;
 	size_t n_kept, cap_kept;
 	/* row.c: texts made from the table of columns. */
-	char *sql_job, *sql_brief, *sql_insert, *sql_import;
-	struct buf shape; /* of the job that's being put in */
+	char *sql_job, *sql_brief, *sql_import;
+	struct db_insert inserts[8];
+	size_t n_inserts;
+	struct buf shape, shaped; /* of the job that was put in last, and its command */
+	struct buf told; /* the event of it */
 };
 
 /*
