@@ -35,8 +35,12 @@ size_t utf8_valid_len(const char *s, size_t n)
 	size_t i = 0;
 
 	while (i < n) {
-		size_t k = sequence((const unsigned char *)s + i, n - i);
+		size_t k;
 
+		/* What nearly everything is. */
+		while (i < n && (unsigned char)s[i] < 0x80)
+			i++;
+		k = i < n ? sequence((const unsigned char *)s + i, n - i) : 0;
 		if (!k)
 			break;
 		i += k;
@@ -177,8 +181,16 @@ void text_put_json_ascii(struct buf *b, const char *s, size_t n)
 {
 	buf_putc(b, '"');
 	for (size_t i = 0; i < n;) {
+		size_t plain = i;
 		uint32_t cp;
 
+		while (plain < n && s[plain] >= ' ' && s[plain] < 0x7f && s[plain] != '"' &&
+			s[plain] != '\\')
+			plain++;
+		buf_put(b, s + i, plain - i);
+		i = plain;
+		if (i == n)
+			break;
 		i += utf8_decode(s + i, n - i, &cp);
 		if (cp == '"' || cp == '\\')
 			buf_printf(b, "\\%c", (char)cp);
@@ -192,12 +204,24 @@ void text_put_json_ascii(struct buf *b, const char *s, size_t n)
 		else if (cp >= 0x10000) {
 			put_u16(b, 0xd800 + ((cp - 0x10000) >> 10));
 			put_u16(b, 0xdc00 + ((cp - 0x10000) & 0x3ff));
-		} else if (cp < 0x20 || cp >= 0x7f)
+		} else
 			put_u16(b, cp);
-		else
-			buf_putc(b, (char)cp);
 	}
 	buf_putc(b, '"');
+}
+
+void text_put_int(struct buf *b, int64_t v)
+{
+	char digits[20];
+	size_t at = sizeof(digits);
+	uint64_t rest = v < 0 ? -(uint64_t)v : (uint64_t)v;
+
+	do
+		digits[--at] = (char)('0' + rest % 10);
+	while (rest /= 10);
+	if (v < 0)
+		buf_putc(b, '-');
+	buf_put(b, digits + at, sizeof(digits) - at);
 }
 
 void text_put_mib(struct buf *b, int64_t mib)

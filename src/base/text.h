@@ -23,6 +23,8 @@ void text_put_repr(struct buf *b, const char *s, size_t n);
 void text_put_float(struct buf *b, double v);
 /* JSON string in gpusched's way: quotes, ", \ and control escapes, non-ASCII as \uXXXX (surrogate pairs). s is valid UTF-8. */
 void text_put_json_ascii(struct buf *b, const char *s, size_t n);
+/* In decimal: what "%lld" would, at a tenth of the cost. */
+void text_put_int(struct buf *b, int64_t v);
 /* "7.6 GiB", "512 MiB": for people. */
 void text_put_mib(struct buf *b, int64_t mib);
 /* "3s", "12m 05s", "3h 07m", "2d 04h". */

@@ -67,8 +67,10 @@ bool piece_starts(struct piece p, const char *word)
 
 bool piece_is_one_of(struct piece p, const char *const *words, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (p.n && beginning(p, words[i]) == p.n)
+	char first = p.n ? fold(*p.s) : '\0';
+
+	for (size_t i = 0; first && i < n; i++) {
+		if (fold(*words[i]) == first && beginning(p, words[i]) == p.n)
 			return true;
 	}
 	return false;
@@ -84,7 +86,7 @@ bool piece_ends(struct piece p, const char *word)
 bool piece_contains(struct piece p, const char *word)
 {
 	for (; p.n; p.s++, p.n--) {
-		if (piece_starts(p, word))
+		if (fold(*p.s) == fold(*word) && piece_starts(p, word))
 			return true;
 	}
 	return false;
@@ -253,8 +255,9 @@ static size_t counted_word(struct piece p)
 		"job", "part", "shard", "rank", "try", "task", "rep", "repeat", "chunk", "iter",
 		"step", "epoch", "ckpt", "checkpoint", "version"};
 
-	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-		size_t n = beginning(p, words[i]);
+	/* All of them begin with a letter, and most words and numbers differ in it. */
+	for (size_t i = 0; p.n && i < ARRAY_LEN(words); i++) {
+		size_t n = fold(*p.s) == *words[i] ? beginning(p, words[i]) : 0;
 
 		if (!n)
 			continue;

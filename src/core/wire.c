@@ -4,18 +4,13 @@
  */
 #include "core/wire.h"
 
+#include "core/json_read.h"
+#include "core/json_write.h"
+
 #include <string.h>
 
 #define WIRE_HEAD 5 /* length and kind */
 #define STREAM_HEAD 8 /* the stream's id */
-
-static int put_bytes(const char *bytes, size_t n, void *arg)
-{
-	struct buf *out = arg;
-
-	buf_put(out, bytes, n);
-	return 0;
-}
 
 static void put_u32(char *at, uint32_t v)
 {
@@ -44,7 +39,7 @@ int wire_put_json(struct buf *out, const json_t *msg, struct err *e)
 	size_t before = out->len, n;
 
 	buf_put(out, "\0\0\0\0J", WIRE_HEAD);
-	if (!json_is_object(msg) || json_dump_callback(msg, put_bytes, out, JSON_COMPACT)) {
+	if (!json_is_object(msg) || !json_write(out, msg, JSON_COMPACT)) {
 		put_undo(out, before);
 		return err_set(e, -EINVAL, "a message for the wire isn't a JSON object");
 	}
@@ -61,12 +56,11 @@ int wire_put_json(struct buf *out, const json_t *msg, struct err *e)
 
 static int parse_object(const char *bytes, size_t n, json_t **ret, struct err *e)
 {
-	json_error_t je;
-	json_t *o = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &je);
+	struct err why;
+	json_t *o = json_read(bytes, n, &why);
 
 	if (!o)
-		return err_set(e, -EBADMSG, "the peer sent a frame that isn't JSON: %s (byte %d)",
-			je.text, je.position);
+		return err_set(e, -EBADMSG, "the peer sent a frame that isn't JSON: %s", why.text);
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, -EBADMSG, "the peer sent JSON that isn't an object");

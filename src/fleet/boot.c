@@ -53,6 +53,7 @@ static void put_text(struct buf *out, const char *text, const struct word *words
 {
 	while (*text) {
 		const struct word *w = words;
+		size_t n = 1;
 
 		while (w->name && strncmp(text, w->name, strlen(w->name)) != 0)
 			w++;
@@ -60,7 +61,11 @@ static void put_text(struct buf *out, const char *text, const struct word *words
 			buf_puts(out, w->value);
 			text += strlen(w->name);
 		} else {
-			buf_putc(out, *text++);
+			/* A word begins with a capital. */
+			while (text[n] && (text[n] < 'A' || text[n] > 'Z'))
+				n++;
+			buf_put(out, text, n);
+			text += n;
 		}
 	}
 }

@@ -16,6 +16,7 @@
 
 #define HANDSHAKES 6
 #define HANDSHAKE_MS 500
+#define MEMORY_LEN 128
 
 /* ---- the directory ---- */
 
@@ -248,15 +249,25 @@ void ssh_site_recall(const struct ssh_site *s, const char *key, struct ssh_memor
 		memcpy(ret->refused, refused, 65);
 }
 
+/*
+ * All of one length, so that one is written over the other: each contact writes, and a new file with its rename would cost
+ * more than all else that a link does here. Whoever reads half of one has a memory less.
+ */
 void ssh_site_remember(const struct ssh_site *s, const char *key, const struct ssh_memory *m)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	CLEANUP_FREE char *path = NULL;
+	CLEANUP_CLOSE int fd = -1;
 	char name[32];
 
 	hash_name("host-", key, strlen(key), name);
 	path = xasprintf("%s/%s", s->dir, name);
-	buf_printf(&b, "%s %lld %s\n", m->cpu[0] ? m->cpu : "-", (long long)m->seen_wall_ms,
+	buf_printf(&b, "%s %lld %s", m->cpu[0] ? m->cpu : "-", (long long)m->seen_wall_ms,
 		m->refused[0] ? m->refused : "-");
-	fd_replace_at(AT_FDCWD, path, b.data, b.len, false);
+	while (b.len < MEMORY_LEN - 1)
+		buf_putc(&b, ' ');
+	buf_putc(&b, '\n');
+	fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fd_pwrite_all(fd, b.data, b.len, 0) < 0)
+		fd_replace_at(AT_FDCWD, path, b.data, b.len, false);
 }

@@ -267,30 +267,37 @@ static void find_unasked(struct cluster *c, int64_t incarnation)
 
 /* ---- load ---- */
 
-static int load_jobs(struct store *s, bool pending, struct cluster *c, struct err *e)
+enum wanted {
+	WANT_COUNTS, /* and no jobs that wait */
+	WANT_PENDING,
+	WANT_LANES, /* those that wait only if a lane has jobs: the plan places none of the pool's */
+};
+
+static int load_jobs(struct store *s, enum wanted wanted, struct cluster *c, struct err *e)
 {
+	bool pending = wanted == WANT_PENDING;
 	struct store_question live = {.bound = true, .no_needs = true, .command_max = COMMAND_MAX},
-			      turn = {.order = STORE_BY_TURN,
-				      .to_place = true,
-				      .no_needs = true,
-				      .command_max = COMMAND_MAX},
+			      turn = {.order = STORE_BY_TURN, .to_place = true, .no_needs = true},
 			      lanes = {.order = STORE_BY_LANE,
 				      .no_needs = true,
 				      .command_max = COMMAND_MAX};
 	int r = store_jobs(s, &live, &c->live, e);
 
-	if (r == 0 && pending)
-		r = store_jobs(s, &turn, &c->pending, e);
 	if (r == 0)
 		r = store_lanes(s, &c->lane_rows, e);
 	if (r == 0)
 		r = store_jobs(s, &lanes, &c->in_lanes, e);
+	pending |= wanted == WANT_LANES && c->in_lanes.n;
+	if (r == 0 && pending)
+		r = store_jobs(s, &turn, &c->pending, e);
 	if (r == 0 && (pending || c->in_lanes.n))
 		r = store_unmet(s, &c->unmet, &c->n_unmet, e);
+	if (r == 0 && wanted == WANT_COUNTS)
+		r = store_counts(s, &c->counts, e);
 	if (r < 0)
 		return r;
 	lanes_sort(&c->pending);
-	return store_counts(s, &c->counts, e);
+	return 0;
 }
 
 static uint32_t hash_text(const char *s, int64_t n)
@@ -334,8 +341,8 @@ const struct store_learned *cluster_learned(const struct cluster *c, const struc
 	return NULL;
 }
 
-int cluster_load(struct store *s, const struct queue_config *config, int64_t now_ms, bool pending,
-	struct cluster *ret, struct err *e)
+static int load(struct store *s, const struct queue_config *config, int64_t now_ms,
+	enum wanted wanted, struct cluster *ret, struct err *e)
 {
 	struct cluster c = {.config = config, .now_ms = now_ms};
 	CLEANUP_FREE char *guard = NULL;
@@ -345,10 +352,11 @@ int cluster_load(struct store *s, const struct queue_config *config, int64_t now
 	c.inner = xcalloc(1, sizeof(*c.inner));
 	r = store_nodes(s, &c.rows, e);
 	if (r == 0)
-		r = load_jobs(s, pending, &c, e);
+		r = load_jobs(s, wanted, &c, e);
 	if (r == 0)
 		r = store_cards(s, &c.inner->out, e);
-	if (r == 0 && pending)
+	/* A job that's only tried is asked about too. */
+	if (r == 0 && (wanted == WANT_PENDING || c.pending.n))
 		r = store_learned_all(s, LEARNED_LOADED, &c.inner->learned, &c.inner->n_learned, e);
 	if (r == 0)
 		r = store_incarnation(s, &incarnation, e);
@@ -367,6 +375,18 @@ int cluster_load(struct store *s, const struct queue_config *config, int64_t now
 	find_unasked(&c, incarnation);
 	*ret = c;
 	return 0;
+}
+
+int cluster_load(struct store *s, const struct queue_config *config, int64_t now_ms, bool pending,
+	struct cluster *ret, struct err *e)
+{
+	return load(s, config, now_ms, pending ? WANT_PENDING : WANT_COUNTS, ret, e);
+}
+
+int cluster_load_for_lanes(struct store *s, const struct queue_config *config, int64_t now_ms,
+	struct cluster *ret, struct err *e)
+{
+	return load(s, config, now_ms, WANT_LANES, ret, e);
 }
 
 void cluster_done(struct cluster *c)

@@ -68,10 +68,10 @@ struct cluster {
 	size_t n_nodes;
 	struct store_jobs live; /* bound: an attempt is in flight */
 	struct store_jobs
-		pending; /* not bound: those of lanes in their order, then the pool by turn; without their commands' tails */
+		pending; /* not bound: those of lanes in their order, then the pool by turn; as store_question.to_place has them */
 	struct store_unmet_row *unmet;
 	size_t n_unmet;
-	struct store_counts counts;
+	struct store_counts counts; /* loaded without the jobs that wait; else zeroed */
 	struct store_lanes lane_rows;
 	struct store_jobs
 		in_lanes; /* those that wait or run, without their commands' tails; by lane and place */
@@ -82,8 +82,11 @@ struct cluster {
 	struct cluster_inner *inner; /* what else it owns */
 };
 
-/* pending false: without the jobs that wait (status of nodes only). */
+/* pending false: without the jobs that wait, but with how many there are (status of nodes only). */
 int cluster_load(struct store *s, const struct queue_config *config, int64_t now_ms, bool pending,
+	struct cluster *ret, struct err *e);
+/* For what the nodes' lanes should have: jobs that wait are loaded only if some job is in a lane. */
+int cluster_load_for_lanes(struct store *s, const struct queue_config *config, int64_t now_ms,
 	struct cluster *ret, struct err *e);
 void cluster_done(struct cluster *c);
 /* Exact, then unique ignoring case, then unique part; rows that aren't configured any more too. */

@@ -5,6 +5,9 @@
 #include "queue/inventory.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
+#include "core/json_read.h"
+#include "core/json_write.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -117,7 +120,7 @@ static json_t *charge_encode(const struct inv_charge *c)
 char *inventory_encode(const struct inventory *v)
 {
 	json_t *o = json_object(), *cards = json_array(), *charges = json_array();
-	char *text;
+	struct buf text = {0};
 
 	json_object_set_new(o, "v", json_integer(INVENTORY_VERSION));
 	put_int(o, "sampled_ms", v->sampled_wall_ms, 0);
@@ -133,11 +136,10 @@ char *inventory_encode(const struct inventory *v)
 		json_array_append_new(charges, charge_encode(&v->charges[i]));
 	json_object_set_new(o, "cards", cards);
 	json_object_set_new(o, "charges", charges);
-	text = json_dumps(o, JSON_COMPACT);
-	json_decref(o);
-	if (!text)
+	if (!json_write(&text, o, JSON_COMPACT))
 		abort(); /* nothing in it can't be written */
-	return text;
+	json_decref(o);
+	return buf_take(&text);
 }
 
 /* ---- and back ---- */
@@ -255,19 +257,19 @@ static void lists_decode(const json_t *o, struct inventory *ret)
 int inventory_decode(const char *json, struct inventory *ret, struct err *e)
 {
 	struct inventory v = {.mem_total_mib = -1, .mem_available_mib = -1};
-	json_error_t je;
+	struct err why = {0};
 	json_t *o;
 
 	if (!json) {
 		*ret = v;
 		return 0;
 	}
-	o = json_loads(json, 0, &je);
+	o = json_read(json, strlen(json), &why);
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, -EBADMSG,
 			"what the queue remembers of the node's GPUs can't be read (%s); the next look at the node mends that",
-			je.text);
+			why.text[0] ? why.text : "it's no object");
 	}
 	v.sampled_wall_ms = get_int(o, "sampled_ms", 0);
 	v.source = get_text(o, "source");

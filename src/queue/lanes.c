@@ -571,7 +571,7 @@ static int one_round(struct pass *p, struct err *e)
 
 	d->pass = p;
 	p->is_lane_again = false;
-	r = cluster_load(p->store, p->config, p->now_ms, true, &d->cluster, e);
+	r = cluster_load_for_lanes(p->store, p->config, p->now_ms, &d->cluster, e);
 	if (r >= 0)
 		r = make_rows(p, &d->cluster, &p->is_lane_again, e);
 	if (r < 0 || p->is_lane_again || !d->cluster.n_lanes) {

@@ -314,17 +314,12 @@ int launch_send(struct pass *p, struct err *e)
 	return 0;
 }
 
-static bool has_pending(struct pass *p)
-{
-	struct store_counts counts;
-	struct err e;
-
-	return store_counts(p->store, &counts, &e) < 0 || counts.by_state[JOB_STATE_PENDING] > 0;
-}
-
 bool launch_wanted(struct pass *p)
 {
-	return has_pending(p);
+	bool some = true;
+	struct err e;
+
+	return store_some_wait(p->store, false, &some, &e) < 0 || some;
 }
 
 bool flight_is_open(struct pass *p, int64_t job, int64_t attempt, int64_t asked_ms)

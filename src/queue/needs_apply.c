@@ -102,20 +102,20 @@ static bool is_plain_wait(const struct store_unmet_row *rows, size_t n)
 static int one_round(struct pass *p, bool *ret_failed, struct err *e)
 {
 	CLEANUP_FREE struct store_unmet_row *rows = NULL;
-	struct store_counts counts = {0};
+	bool some_held = false;
 	size_t n = 0;
 	int r = store_unmet(p->store, &rows, &n, e);
 
 	if (!r)
-		r = store_counts(p->store, &counts, e);
+		r = store_some_wait(p->store, true, &some_held, e);
 	/* Nothing to write: no transaction. */
-	if (r < 0 || (!counts.held && is_plain_wait(rows, n)))
+	if (r < 0 || (!some_held && is_plain_wait(rows, n)))
 		return r;
 	r = pass_begin(p, e);
 	if (r < 0)
 		return r;
 	r = apply_rows(p, rows, n, ret_failed, e);
-	if (!r && counts.held)
+	if (!r && some_held)
 		r = apply_held(p, rows, n, e);
 	if (r < 0) {
 		store_abort(p->store);

@@ -106,12 +106,13 @@ int never_apply(struct pass *p, struct cluster *c, const struct cluster_plan *pl
 	why = xcalloc(plan->n + 1, sizeof(*why));
 	for (size_t i = 0; i < plan->n && json_object_size(after) < JOBS_MAX; i++) {
 		const struct plan_decision *d = &plan->decisions[i];
-		CLEANUP_FREE char *now = figures(d);
+		CLEANUP_FREE char *now = NULL;
 		char key[24];
 		int64_t passes;
 
 		if (d->what != PLAN_NEVER || job_is_held(&c->pending.v[i]))
 			continue;
+		now = figures(d);
 		snprintf(key, sizeof(key), "%" PRId64, c->pending.v[i].id);
 		passes = count_of(before, key, now) + 1;
 		if (passes < PASSES) {

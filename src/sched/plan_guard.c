@@ -172,8 +172,7 @@ void guard_try(struct plan_state *s, size_t job)
 		return;
 	for (size_t i = 0; i < s->n_nodes; i++) {
 		if (!job_may_use_node(j, i) || s->nodes[i].guard.is_set ||
-			!host_is_large_enough(s, i, j) ||
-			(uint32_t)__builtin_popcountll(s->nodes[i].usable) < j->gpus)
+			!host_is_large_enough(s, i, j) || s->nodes[i].n_usable < j->gpus)
 			continue;
 		uint64_t cards = choose_on_node(s, i, j, &worst);
 		if (cards && (best.node < 0 || worst < best_worst)) {

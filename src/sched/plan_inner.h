@@ -35,6 +35,8 @@ struct node_state {
 	size_t first; /* of its cards in the flat arrays */
 	uint32_t n;
 	uint64_t usable; /* cards that may be used now; 0 when the node can't */
+	uint32_t n_usable;
+	int64_t most_mib; /* the largest avail of its cards */
 	uint64_t alone; /* usable, none of ours on it, not kept for a guarded job */
 	uint64_t idle; /* fits an undeclared job */
 	uint64_t
@@ -47,7 +49,6 @@ struct node_state {
 
 /* For each k: the largest room that k cards of one node all have, and the node. v[0] isn't used. */
 struct kth {
-	bool is_made;
 	int64_t v[CARDS_MAX + 1];
 	int32_t node[CARDS_MAX + 1];
 };
@@ -70,7 +71,7 @@ struct wish_memory {
 	/* Smallest declaration that found no place, and no place to keep. */
 	int64_t failed[SHARING_N][CARDS_MAX + 1];
 	int64_t unguardable[SHARING_N][CARDS_MAX + 1];
-	struct kth views[SHARING_N][VIEW_N]; /* made when asked for */
+	struct kth *views[SHARING_N][VIEW_N]; /* made when asked for */
 	/* What was found out of NVLink: for so many cards, the largest need that some node can hold and the smallest that none can. */
 	int64_t joined_yes[CARDS_MAX + 1], joined_no[CARDS_MAX + 1];
 	uint32_t joined_never[CARDS_MAX + 1]; /* have_cards of the latter */

@@ -215,6 +215,14 @@ uint64_t place_choose(const struct plan_state *s, size_t node, const struct plan
 	return choose_tied(s, node, sure, tied, k - count(sure));
 }
 
+/* For the many that a glance tells about: no card of the node would do, whatever the job's other wishes. */
+static bool is_node_full(const struct node_state *n, enum sharing sharing, int64_t need)
+{
+	if (sharing == WHOLE)
+		return !n->idle;
+	return n->most_mib < need || (sharing == ALONE && !n->alone);
+}
+
 /* Where on this node the job could go, and how good each card is by the policy. */
 static uint64_t node_candidates(const struct plan_state *s, size_t node, const struct plan_job *j,
 	int64_t need, int64_t *keys)
@@ -259,11 +267,12 @@ static struct place find_on_nodes(const struct plan_state *s, const struct plan_
 {
 	struct place best = {.node = -1};
 	int64_t need = job_need(s, j), best_score = 0, keys[CARDS_MAX] = {0};
+	enum sharing sharing = job_sharing(s, j);
 	uint64_t best_candidates = 0;
 
 	for (size_t i = 0; i < s->n_nodes; i++) {
-		if (!job_may_use_node(j, i) || count(s->nodes[i].usable) < j->gpus ||
-			!host_takes(s, i, j))
+		if (s->nodes[i].n_usable < j->gpus || is_node_full(&s->nodes[i], sharing, need) ||
+			!job_may_use_node(j, i) || !host_takes(s, i, j))
 			continue;
 		uint64_t candidates = node_candidates(s, i, j, need, keys);
 		if (count(candidates) < j->gpus)

@@ -122,10 +122,12 @@ static const struct kth *kth_make(
 {
 	enum sharing sharing = job_sharing(s, j);
 	struct wish_memory *w = wish_of(s, j);
-	struct kth *t = w ? &w->views[sharing][view] : pinned;
+	struct kth *t = w ? w->views[sharing][view] : pinned;
 
-	if (t != pinned && t->is_made)
+	if (w && t)
 		return t;
+	if (w)
+		t = w->views[sharing][view] = xreallocarray(NULL, 1, sizeof(*t));
 	for (uint32_t k = 0; k <= CARDS_MAX; k++) {
 		t->v[k] = NO_ROOM;
 		t->node[k] = -1;
@@ -133,7 +135,6 @@ static const struct kth *kth_make(
 	for (size_t i = 0; i < s->n_nodes; i++)
 		if (job_may_use_node(j, i) && host_in_view(s, j, i, view))
 			kth_add_node(s, i, j, sharing, view, t);
-	t->is_made = true;
 	return t;
 }
 

@@ -78,8 +78,12 @@ void wishes_make(struct plan_state *s)
 
 void wishes_done(struct plan_state *s)
 {
-	for (size_t i = 0; i < s->n_wishes; i++)
+	for (size_t i = 0; i < s->n_wishes; i++) {
+		for (size_t k = 0; k < SHARING_N; k++)
+			for (size_t v = 0; v < VIEW_N; v++)
+				free(s->wishes[i]->views[k][v]);
 		free(s->wishes[i]);
+	}
 	free(s->wish_of);
 }
 

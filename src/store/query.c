@@ -199,7 +199,10 @@ static int read_page(struct store *s, sqlite3_stmt *st, const struct store_quest
 			break;
 		}
 		GROW(ret->v, ret->n, cap);
-		row_read(st, &ret->v[ret->n++]);
+		if (q->to_place)
+			row_read_to_place(st, &ret->v[ret->n++]);
+		else
+			row_read(st, &ret->v[ret->n++]);
 	}
 	for (size_t i = 0; r >= 0 && !q->no_needs && i < ret->n; i++)
 		r = row_read_needs(s, &ret->v[i], e);
@@ -292,6 +295,20 @@ int store_counts(struct store *s, struct store_counts *ret, struct err *e)
 		return r;
 	c.by_state[JOB_STATE_PENDING] -= c.held;
 	*ret = c;
+	return 0;
+}
+
+int store_some_wait(struct store *s, bool held, bool *ret, struct err *e)
+{
+	int64_t id;
+	int r = db_int(s, &id, e,
+		held ? "SELECT id FROM jobs INDEXED BY jobs_held WHERE state = 'pending' AND held_reason IS NOT NULL LIMIT 1"
+		     : "SELECT id FROM jobs INDEXED BY jobs_turn WHERE state = 'pending' AND held_reason IS NULL LIMIT 1",
+		"");
+
+	if (r < 0)
+		return r;
+	*ret = r > 0;
 	return 0;
 }
 

@@ -7,12 +7,15 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/json_read.h"
 #include "core/shape.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stddef.h>
 #include <string.h>
+
+#define SHAPED_MAX 4096 /* bytes of a command that are kept to be compared with the next one */
 
 enum kind {
 	K_TEXT,
@@ -80,7 +83,7 @@ static const struct column {
 	APART(exit_code, K_EXIT, false),
 	APART(cause, K_CAUSE, false),
 	C(shape, K_TEXT, true),
-	C(name, K_TEXT, true),
+	APART(name, K_TEXT, true),
 	APART(submitter, K_TEXT, true),
 	APART(key, K_TEXT, true),
 	C(node_constraint, K_TEXT, true),
@@ -97,7 +100,7 @@ static const struct column {
 	APART(notes, K_TEXT, true),
 	APART(result, K_TEXT, false),
 	APART(env, K_TEXT, true),
-	C(command, K_TEXT, true),
+	APART(command, K_TEXT, true),
 #undef C
 #undef APART
 };
@@ -105,7 +108,6 @@ static const struct column {
 /* Behind the columns: the attempt in flight, or the last one of a job that has ended. */
 #define PLACE \
 	", a.token, a.node, a.root_id, a.boot_id, a.machine_key, a.cards, a.pid, a.start_ticks, a.run_dir"
-#define NO_PLACE ", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
 #define JOIN \
 	" LEFT JOIN attempts a ON a.job = j.id AND a.attempt = j.attempt" \
 	" AND (j.is_bound = 1 OR j.state <> 'pending')"
@@ -115,35 +117,44 @@ void row_put_select(struct buf *b, size_t command_max, bool to_place, const char
 	buf_puts(b, "SELECT j.id");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
 		if (to_place && columns[i].is_apart)
-			buf_puts(b, ", NULL");
-		else if (command_max && strcmp(columns[i].name, "command") == 0)
+			continue;
+		if (command_max && strcmp(columns[i].name, "command") == 0)
 			buf_printf(b, ", substr(j.command, 1, %zu)", command_max);
 		else
 			buf_printf(b, ", j.%s", columns[i].name);
 	}
-	buf_printf(b, "%s FROM jobs j", to_place ? NO_PLACE : PLACE);
+	buf_printf(b, "%s FROM jobs j", to_place ? "" : PLACE);
 	if (index)
 		buf_printf(b, " INDEXED BY %s", index);
 	if (!to_place)
 		buf_puts(b, JOIN);
 }
 
-static char *insert_text(bool all)
+#define ALL_COLUMNS UINT64_MAX
+_Static_assert(ARRAY_LEN(columns) <= 64, "a set of columns is one word");
+
+static bool has_column(uint64_t which, size_t i)
+{
+	return which >> i & 1;
+}
+
+/* which: the columns by position; with_id: and the number, which else is the next one. */
+static char *insert_text(uint64_t which, bool with_id)
 {
 	struct buf b = {0};
-	const char *mark = "";
+	const char *mark = with_id ? ", " : "";
 
-	buf_puts(&b, all ? "INSERT INTO jobs (id" : "INSERT INTO jobs (");
+	buf_puts(&b, with_id ? "INSERT INTO jobs (id" : "INSERT INTO jobs (");
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (all || columns[i].is_asked) {
-			buf_printf(&b, "%s%s", all || *mark ? ", " : "", columns[i].name);
+		if (has_column(which, i)) {
+			buf_printf(&b, "%s%s", mark, columns[i].name);
 			mark = ", ";
 		}
 	}
-	buf_puts(&b, all ? ") VALUES (?" : ") VALUES (");
-	mark = all ? ", ?" : "?";
+	buf_puts(&b, with_id ? ") VALUES (?" : ") VALUES (");
+	mark = with_id ? ", ?" : "?";
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
-		if (all || columns[i].is_asked) {
+		if (has_column(which, i)) {
 			buf_puts(&b, mark);
 			mark = ", ?";
 		}
@@ -162,17 +173,19 @@ void row_init(struct store *s)
 	row_put_select(&b, 200, false, NULL);
 	buf_puts(&b, " WHERE j.id = ?1");
 	s->sql_brief = buf_take(&b);
-	s->sql_insert = insert_text(false);
-	s->sql_import = insert_text(true);
+	s->sql_import = insert_text(ALL_COLUMNS, true);
 }
 
 void row_done(struct store *s)
 {
 	free(s->sql_job);
 	free(s->sql_brief);
-	free(s->sql_insert);
 	free(s->sql_import);
+	for (size_t i = 0; i < s->n_inserts; i++)
+		free(s->inserts[i].sql);
 	buf_done(&s->shape);
+	buf_done(&s->shaped);
+	buf_done(&s->told);
 }
 
 char *text_cut(const char *s, size_t max)
@@ -192,15 +205,15 @@ char *text_cut(const char *s, size_t max)
 
 int text_check_json(const char *what, const char *json, char kind, struct err *e)
 {
-	json_error_t je;
+	size_t n = json ? strlen(json) : 0;
 	json_t *v;
 	bool ok;
 
 	if (!json)
 		return 0;
-	if (strlen(json) > STORE_JSON_MAX)
+	if (n > STORE_JSON_MAX)
 		return err_set(e, -E2BIG, "%s is larger than %d MiB", what, STORE_JSON_MAX >> 20);
-	v = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	v = json_read(json, n, NULL);
 	ok = v && (kind == '*' || (kind == 'o' && json_is_object(v)) ||
 			  (kind == 'a' && json_is_array(v)));
 	for (size_t i = 0; ok && kind == 'a' && i < json_array_size(v); i++)
@@ -291,21 +304,82 @@ static void bind_column(sqlite3_stmt *st, int i, const struct column *c, const s
 	}
 }
 
+/* What the table says of it when nobody does: NULL, or false. The shape is the store's to say. */
+static bool is_unsaid(const struct column *c, const struct job *j)
+{
+	const char *at = (const char *)j + c->at;
+
+	switch (c->kind) {
+	case K_TEXT:
+		return !*(char *const *)at && c->at != offsetof(struct job, shape);
+	case K_OPT:
+		return *(const int64_t *)at == -1;
+	case K_TIME:
+		return *(const int64_t *)at == 0;
+	case K_BOOL:
+		return !*(const bool *)at;
+	default:
+		return false;
+	}
+}
+
+/*
+ * Of the forty columns that a submit may set most say nothing, and each of those would be bound, checked and dropped again.
+ * Jobs that come together mostly say the same ones: a statement for each such set, of the first few; then one that has all.
+ */
+static const char *insert_for(struct store *s, const struct job *j, uint64_t *ret_which)
+{
+	uint64_t asked = 0, said = 0;
+	struct db_insert *last = &s->inserts[ARRAY_LEN(s->inserts) - 1];
+
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
+		asked |= (uint64_t)columns[i].is_asked << i;
+		said |= (uint64_t)(columns[i].is_asked && !is_unsaid(&columns[i], j)) << i;
+	}
+	for (size_t i = 0; i < s->n_inserts; i++) {
+		if (s->inserts[i].which == said || &s->inserts[i] == last) {
+			*ret_which = s->inserts[i].which;
+			return s->inserts[i].sql;
+		}
+	}
+	*ret_which = &s->inserts[s->n_inserts] == last ? asked : said;
+	s->inserts[s->n_inserts].which = *ret_which;
+	s->inserts[s->n_inserts].sql = insert_text(*ret_which, false);
+	return s->inserts[s->n_inserts++].sql;
+}
+
+/* An array has one command many times over. */
+static void find_shape(struct store *s, const char *command)
+{
+	size_t n = strlen(command);
+
+	if (n && s->shaped.len == n && memcmp(s->shaped.data, command, n) == 0)
+		return;
+	shape_of(command, n, &s->shape);
+	buf_clear(&s->shaped);
+	if (n <= SHAPED_MAX)
+		buf_put(&s->shaped, command, n);
+}
+
 int row_insert(struct store *s, const struct job *j, bool all, int64_t *ret_id, struct err *e)
 {
-	sqlite3_stmt *st = db_kept(s, all ? s->sql_import : s->sql_insert, e);
+	uint64_t which = ALL_COLUMNS;
+	const char *sql = all ? s->sql_import : insert_for(s, j, &which);
+	sqlite3_stmt *st = db_kept(s, sql, e);
 	int i = 1, r;
 
 	if (!st)
 		return -EIO;
 	if (all)
 		sqlite3_bind_int64(st, i++, j->id);
-	shape_of(j->command, strlen(j->command), &s->shape);
+	find_shape(s, j->command);
 	for (size_t c = 0; c < ARRAY_LEN(columns); c++) {
-		if (all || columns[c].is_asked)
-			bind_column(st, i++, &columns[c], j);
+		if (!has_column(which, c))
+			continue;
 		if (columns[c].at == offsetof(struct job, shape))
-			bind_text(st, i - 1, buf_str(&s->shape));
+			bind_text(st, i++, buf_str(&s->shape));
+		else
+			bind_column(st, i++, &columns[c], j);
 	}
 	r = db_next(s, st, e);
 	if (r < 0)
@@ -333,7 +407,8 @@ static void read_column(sqlite3_stmt *st, int i, const struct column *c, struct 
 		break;
 	case K_INT:
 	case K_TIME:
-		*(int64_t *)at = db_i64(st, i, 0);
+		/* NULL is 0 to SQLite too. */
+		*(int64_t *)at = sqlite3_column_int64(st, i);
 		break;
 	case K_BOOL:
 		*(bool *)at = sqlite3_column_int(st, i) != 0;
@@ -374,7 +449,7 @@ void row_put_cards(struct buf *b, const struct job_card *cards, size_t n)
 
 static void read_cards(const char *text, struct job_bind *ret)
 {
-	json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+	json_t *list = text ? json_read(text, strlen(text), NULL) : NULL;
 	size_t n = json_array_size(list);
 
 	if (n > JOB_CARDS_MAX)
@@ -396,8 +471,11 @@ static void read_cards(const char *text, struct job_bind *ret)
 static void read_small(sqlite3_stmt *st, int col, char *ret, size_t size)
 {
 	const char *text = (const char *)sqlite3_column_text(st, col);
+	size_t n = text ? strnlen(text, size - 1) : 0;
 
-	snprintf(ret, size, "%s", text ? text : "");
+	if (n)
+		memcpy(ret, text, n);
+	ret[n] = '\0';
 }
 
 void row_read_bind(sqlite3_stmt *st, int col, struct job_bind *ret)
@@ -422,6 +500,18 @@ void row_read(sqlite3_stmt *st, struct job *ret)
 	ret->pid = db_i64(st, col + 6, 0);
 	ret->start_ticks = db_i64(st, col + 7, 0);
 	ret->run_dir = db_text(st, col + 8);
+}
+
+/* Thousands of them are read in each pass. */
+void row_read_to_place(sqlite3_stmt *st, struct job *ret)
+{
+	int col = 0;
+
+	job_init(ret);
+	ret->id = sqlite3_column_int64(st, col++);
+	for (size_t i = 0; i < ARRAY_LEN(columns); i++)
+		if (!columns[i].is_apart)
+			read_column(st, col++, &columns[i], ret);
 }
 
 int row_read_needs(struct store *s, struct job *j, struct err *e)

@@ -468,7 +468,7 @@ struct store_question {
 	bool held; /* only held ones */
 	bool bound; /* only those with an attempt in flight */
 	/* Only those without one, for the plan: of each what tells where it fits, and what stands for a missing value in the
-	   rest (environment, notes, result, how it's to end, ...). No node: there's no place to tell. */
+	   rest (name, command, environment, notes, result, how it's to end, ...). No node: there's no place to tell. */
 	bool to_place;
 	bool cancelling; /* only those whose cancel is wanted */
 	const char *node, *tag, *name,
@@ -497,6 +497,8 @@ struct store_counts {
 	int64_t last_event, last_job; /* ids */
 };
 int store_counts(struct store *s, struct store_counts *ret, struct err *e);
+/* Does any pending job wait: held (true), or not held (false)? Costs what one row does, however many there are. */
+int store_some_wait(struct store *s, bool held, bool *ret, struct err *e);
 
 /*
  * What pending jobs still wait for, all of it in one question, by job: prerequisites that haven't ended, that ended badly

@@ -13,6 +13,12 @@ struct db_kept {
 	sqlite3_stmt *st;
 };
 
+/* Of a job, by the set of its columns. */
+struct db_insert {
+	uint64_t which;
+	char *sql;
+};
+
 struct store {
 	sqlite3 *db;
 	char *path;
@@ -39,8 +45,11 @@ struct store {
 	struct db_kept *kept;
 	size_t n_kept, cap_kept;
 	/* row.c: texts made from the table of columns. */
-	char *sql_job, *sql_brief, *sql_insert, *sql_import;
-	struct buf shape; /* of the job that's being put in */
+	char *sql_job, *sql_brief, *sql_import;
+	struct db_insert inserts[8];
+	size_t n_inserts;
+	struct buf shape, shaped; /* of the job that was put in last, and its command */
+	struct buf told; /* the event of it */
 };
 
 /*
@@ -123,9 +132,10 @@ int meta_put_int(struct store *s, const char *key, int64_t value, struct err *e)
 /* row.c */
 void row_init(struct store *s);
 void row_done(struct store *s);
-/* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..." */
+/* "SELECT ... FROM jobs j [INDEXED BY index] LEFT JOIN attempts a ..."; to_place: for row_read_to_place */
 void row_put_select(struct buf *b, size_t command_max, bool to_place, const char *index);
 void row_read(sqlite3_stmt *st, struct job *ret);
+void row_read_to_place(sqlite3_stmt *st, struct job *ret);
 int row_read_needs(struct store *s, struct job *j, struct err *e);
 /* What a change has to know: all but the needs, the command cut. -ENOENT with a sentence. */
 int row_brief(struct store *s, int64_t id, struct job *ret, struct err *e);

@@ -44,7 +44,7 @@ static int put_tags(struct store *s, int64_t id, const char *tags, struct err *e
 
 static void put_text(struct buf *b, const char *key, const char *text)
 {
-	buf_printf(b, ", \"%s\": ", key);
+	buf_puts(b, key);
 	if (text)
 		text_put_json_ascii(b, text, strlen(text));
 	else
@@ -53,19 +53,22 @@ static void put_text(struct buf *b, const char *key, const char *text)
 
 static int tell(struct store *s, const struct job *j, int64_t id, struct err *e)
 {
-	CLEANUP(buf_done) struct buf b = {0};
 	CLEANUP_FREE char *what = text_cut(j->name && *j->name ? j->name : j->command, 80);
+	struct buf *b = &s->told;
 
-	buf_printf(&b, "{\"gpus\": %" PRId64 ", \"vram_mb\": ", j->gpus);
+	buf_clear(b);
+	buf_puts(b, "{\"gpus\": ");
+	text_put_int(b, j->gpus);
+	buf_puts(b, ", \"vram_mb\": ");
 	if (j->vram_mib < 0)
-		buf_puts(&b, "null");
+		buf_puts(b, "null");
 	else
-		buf_printf(&b, "%" PRId64, j->vram_mib);
-	put_text(&b, "node", j->node_constraint);
-	put_text(&b, "lane", j->lane);
-	put_text(&b, "submitter", j->submitter);
-	buf_putc(&b, '}');
-	return store_event_add(s, EVENT_JOB_SUBMITTED, id, NULL, what, buf_str(&b), e);
+		text_put_int(b, j->vram_mib);
+	put_text(b, ", \"node\": ", j->node_constraint);
+	put_text(b, ", \"lane\": ", j->lane);
+	put_text(b, ", \"submitter\": ", j->submitter);
+	buf_putc(b, '}');
+	return store_event_add(s, EVENT_JOB_SUBMITTED, id, NULL, what, buf_str(b), e);
 }
 
 static int check_ids(struct store *s, const int64_t *ids, size_t n, struct err *e)

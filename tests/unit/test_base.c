@@ -185,6 +185,21 @@ static void cleans_for_a_terminal(void **state)
 		"a\xef\xbf\xbd]52;c;x\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd z");
 }
 
+static void integers_in_decimal(void **state)
+{
+	static const int64_t v[] = {0, 7, -7, 10, 99, 100, 1234567890123, INT64_MAX, INT64_MIN};
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++) {
+		struct buf b = {0};
+		char text[32];
+
+		text_put_int(&b, v[i]);
+		snprintf(text, sizeof(text), "%lld", (long long)v[i]);
+		assert_string_equal(b.data, text);
+		buf_done(&b);
+	}
+}
+
 static void json_ascii(void **state)
 {
 	CLEANUP(buf_done) struct buf b = {0};
@@ -323,9 +338,9 @@ int main(void)
 		cmocka_unit_test(python_integers), cmocka_unit_test(reals),
 		cmocka_unit_test(floats_as_python), cmocka_unit_test(utf8_rejects),
 		cmocka_unit_test(trims_as_python), cmocka_unit_test(cleans_for_a_terminal),
-		cmocka_unit_test(json_ascii), cmocka_unit_test(repr_quotes),
-		cmocka_unit_test(closest_name), cmocka_unit_test(errors_wrap),
-		cmocka_unit_test(replaces_whole_files),
+		cmocka_unit_test(json_ascii), cmocka_unit_test(integers_in_decimal),
+		cmocka_unit_test(repr_quotes), cmocka_unit_test(closest_name),
+		cmocka_unit_test(errors_wrap), cmocka_unit_test(replaces_whole_files),
 		cmocka_unit_test(trees_go_without_following_links),
 		cmocka_unit_test(locks_exclude_other_processes),
 		cmocka_unit_test(closes_all_but_the_kept), cmocka_unit_test(tells_file_systems)};

@@ -494,6 +494,44 @@ static void test_fresh_nodes_only(void **state)
 	assert_int_equal(decision(&v, id)->node, 1);
 }
 
+/* The pool's jobs are many, and no lane is any the wiser for them. */
+static void test_what_waits_is_loaded_for_those_who_ask(void **state)
+{
+	struct bed *b = *state;
+	int64_t id = add_vram(b, 100), in_lane;
+	struct job j;
+
+	configure(ONE);
+	node_begin(1);
+	put_node(b, "n1");
+	{
+		LOOK(v);
+		OK(cluster_load(b->s, &config, NOW, false, &v.c, &why));
+		assert_int_equal(v.c.pending.n, 0);
+		assert_int_equal(v.c.counts.by_state[JOB_STATE_PENDING], 1);
+	}
+	{
+		LOOK(v);
+		OK(cluster_load_for_lanes(b->s, &config, NOW, &v.c, &why));
+		assert_int_equal(v.c.pending.n, 0);
+		assert_int_equal(v.c.in_lanes.n, 0);
+	}
+	begin(b);
+	OK(store_lane_make(b->s, "n1", "0", &why));
+	commit(b);
+	job_make(&j, 100);
+	j.lane = (char *)"n1:0";
+	in_lane = add(b, &j);
+	{
+		LOOK(v);
+		OK(cluster_load_for_lanes(b->s, &config, NOW, &v.c, &why));
+		assert_int_equal(v.c.in_lanes.n, 1);
+		/* All of them: one of the lane may have to wait for one of the pool. */
+		assert_int_equal(cluster_pending(&v.c, in_lane), 0);
+		assert_int_equal(cluster_pending(&v.c, id), 1);
+	}
+}
+
 static void test_allowlist(void **state)
 {
 	struct bed *b = *state;
@@ -1232,6 +1270,7 @@ int main(void)
 		T(test_missing_cards_and_errors),
 		T(test_drained_ignored_and_states),
 		T(test_fresh_nodes_only),
+		T(test_what_waits_is_loaded_for_those_who_ask),
 		T(test_allowlist),
 		T(test_cards_out_of_service),
 		T(test_mig),

@@ -6,14 +6,19 @@
 
 #include <cmocka.h>
 
+#include "base/fd.h"
+#include "base/hash.h"
 #include "fleet/askpass.h"
 #include "fleet/host.h"
 #include "fleet/ssh_command.h"
 #include "fleet/ssh_failure.h"
 #include "fleet/ssh_site.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- whose password is asked for ---- */
 
@@ -257,6 +262,63 @@ static void configuration_has_its_order(void **state)
 	buf_done(&text);
 }
 
+/* ---- what is remembered of a host ---- */
+
+static void hash_of_name(const char *key, const char *dir, struct buf *out)
+{
+	uint8_t sum[32];
+	char hex[17];
+
+	sha256(key, strlen(key), sum);
+	hex_encode(sum, 8, hex);
+	buf_printf(out, "%s/host-%s", dir, hex);
+}
+
+static void what_was_remembered_last_counts(void **state)
+{
+	char refused[65], dir[] = "/tmp/gpustow-site-XXXXXX";
+	struct ssh_memory m = {.cpu = "x86_64", .seen_wall_ms = 1700000000000}, got;
+	struct ssh_site s = {0};
+	struct buf b = {0};
+
+	memset(refused, 'a', 64);
+	refused[64] = 0;
+	assert_non_null(mkdtemp(dir));
+	snprintf(s.dir, sizeof(s.dir), "%s", dir);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_string_equal(got.cpu, "");
+	/* Longer and shorter ones over each other, in the one file: nothing of an earlier one shines through. */
+	memcpy(m.refused, refused, 65);
+	ssh_site_remember(&s, "gpu1", &m);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_string_equal(got.refused, refused);
+	m = (struct ssh_memory){.cpu = "arm"};
+	ssh_site_remember(&s, "gpu1", &m);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_memory_equal(&got, &m, sizeof(m));
+	m = (struct ssh_memory){.cpu = "x86_64", .seen_wall_ms = 1700000000001};
+	ssh_site_remember(&s, "gpu1", &m);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_memory_equal(&got, &m, sizeof(m));
+	/* One that another program of this user wrote, shorter. */
+	hash_of_name("gpu1", dir, &b);
+	assert_int_equal(fd_replace_at(AT_FDCWD, b.data, "riscv64 17 -\n", 13, false), 0);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_string_equal(got.cpu, "riscv64");
+	assert_int_equal(got.seen_wall_ms, 17);
+	ssh_site_remember(&s, "gpu1", &m);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_memory_equal(&got, &m, sizeof(m));
+	/* And a link is never written through. */
+	assert_int_equal(unlink(b.data), 0);
+	assert_int_equal(symlink("/tmp/gpustow-no-such-place/x", b.data), 0);
+	ssh_site_remember(&s, "gpu1", &m);
+	ssh_site_recall(&s, "gpu1", &got);
+	assert_memory_equal(&got, &m, sizeof(m));
+	buf_done(&b);
+	fd_remove_tree_at(AT_FDCWD, dir);
+}
+
 /* ---- nvidia-smi's text ---- */
 
 static void text_of_nvidia_smi(void **state)
@@ -294,6 +356,7 @@ int main(void)
 		cmocka_unit_test(arguments_say_the_way),
 		cmocka_unit_test(resolved_names_are_read),
 		cmocka_unit_test(configuration_has_its_order),
+		cmocka_unit_test(what_was_remembered_last_counts),
 		cmocka_unit_test(text_of_nvidia_smi),
 	};
 

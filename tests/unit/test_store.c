@@ -340,11 +340,15 @@ static void test_hold_release_and_failing_for_a_prerequisite(void **state)
 	int64_t a = submit(b, "a"), c, *dropped, fails;
 	struct store_counts counts;
 	enum store_cancelled how;
+	bool held, waiting;
 	size_t n;
 
 	begin(b);
 	c = add_job(b->s, "c", &a, 1);
 	fails = add_job(b->s, "f", &a, 1);
+	OK(store_some_wait(b->s, true, &held, &why));
+	OK(store_some_wait(b->s, false, &waiting, &why));
+	assert_true(!held && waiting);
 	OK(store_cancel(b->s, a, "x", &how, &why));
 	assert_int_equal(store_hold(b->s, c, "job 1 was cancelled", &why), 0);
 	assert_int_equal(store_hold(b->s, c, "job 1 was cancelled", &why), 1);
@@ -352,6 +356,9 @@ static void test_hold_release_and_failing_for_a_prerequisite(void **state)
 	OK(store_fail(b->s, fails, JOB_STEP_DEPENDENCY, "job 1 was cancelled", &why));
 	commit(b);
 	OK(store_counts(b->s, &counts, &why));
+	OK(store_some_wait(b->s, true, &held, &why));
+	OK(store_some_wait(b->s, false, &waiting, &why));
+	assert_true(held && !waiting);
 	assert_int_equal(counts.held, 1);
 	assert_int_equal(counts.by_state[JOB_STATE_PENDING], 0);
 	assert_int_equal(counts.by_state[JOB_STATE_FAILED], 1);

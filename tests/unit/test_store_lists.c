@@ -61,7 +61,10 @@ static void test_pages_and_filters(void **state)
 		assert_null(l.v[i].tags);
 		assert_null(l.v[i].bind.node);
 		assert_int_equal(l.v[i].grace_ms, -1);
-		assert_string_equal(l.v[i].command, "sleep 100");
+		assert_null(l.v[i].command);
+		assert_null(l.v[i].name);
+		assert_int_equal(l.v[i].vram_mib, -1);
+		assert_int_equal(l.v[i].created_ms > 0, true);
 		assert_string_equal(l.v[i].shape, "sleep <n>");
 		assert_true((l.v[i].id == 8) == (l.v[i].node_constraint != NULL));
 	}
@@ -83,6 +86,51 @@ static void test_pages_and_filters(void **state)
 	OK(store_jobs(b->s, &q, &l, &why));
 	assert_int_equal(l.n, 0);
 	store_jobs_done(&l);
+}
+
+/*
+ * Jobs put in together that each say something else, more sets of columns than there are statements for: what was said is
+ * there, what wasn't is as the table has it, and each has the shape of its own command.
+ */
+static void test_each_job_says_what_it_says(void **state)
+{
+	static const char *const commands[] = {
+		"python a.py --lr 0.1", "python a.py --lr 0.2", "python b.py"};
+	struct bed *b = *state;
+	int64_t id, last = 0;
+	struct job j;
+
+	OK(store_begin(b->s, NULL, &why));
+	for (int i = 0; i < 64; i++) {
+		job_init(&j);
+		j.command = (char *)commands[i % 3];
+		j.name = i & 1 ? (char *)"sweep" : NULL;
+		j.vram_mib = i & 2 ? i : -1;
+		j.exclusive = i & 4;
+		j.max_runtime_ms = i & 8 ? i : 0;
+		j.node_constraint = i & 16 ? (char *)"n1" : NULL;
+		j.gpus = i & 32 ? 0 : 3;
+		j.priority = i % 5 - 2;
+		OK(store_submit(b->s, &j, &id, &why));
+		assert_int_equal(id, ++last);
+	}
+	commit(b);
+	for (int i = 0; i < 64; i++) {
+		OK(store_job(b->s, i + 1, &j, &why));
+		assert_string_equal(j.command, commands[i % 3]);
+		assert_string_equal(j.shape, i % 3 == 2 ? "python b.py" : "python a.py --lr <n>");
+		assert_true(i & 1 ? j.name && !strcmp(j.name, "sweep") : !j.name);
+		assert_int_equal(j.vram_mib, i & 2 ? i : -1);
+		assert_true(j.exclusive == ((i & 4) != 0) && !j.idle && !j.nvlink && !j.login);
+		assert_int_equal(j.max_runtime_ms, i & 8 ? i : 0);
+		assert_true(i & 16 ? j.node_constraint && !strcmp(j.node_constraint, "n1")
+				   : !j.node_constraint);
+		assert_int_equal(j.gpus, i & 32 ? 0 : 3);
+		assert_int_equal(j.priority, i % 5 - 2);
+		assert_true(j.oom_retries == -1 && j.grace_ms == -1 && !j.workdir && !j.env);
+		assert_true(j.state == JOB_STATE_PENDING && !j.is_bound && j.created_ms > 0);
+		job_done(&j);
+	}
 }
 
 static int64_t fake_now;
@@ -353,6 +401,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, bed_make, bed_drop)
 	const struct CMUnitTest tests[] = {
 		T(test_pages_and_filters),
+		T(test_each_job_says_what_it_says),
 		T(test_events_have_no_gaps_whatever_the_clock_does),
 		T(test_alerts_are_acknowledged_once),
 		T(test_what_is_still_waited_for),
