@@ -36,9 +36,7 @@ void buf_reserve(struct buf *b, size_t extra)
 
 void buf_put(struct buf *b, const void *bytes, size_t n)
 {
-	/* Documents come here a few bytes at a time. */
-	if (n >= b->cap - b->len)
-		buf_reserve(b, n);
+	buf_reserve(b, n);
 	if (n)
 		memcpy(b->data + b->len, bytes, n);
 	b->len += n;

@@ -3,7 +3,6 @@
 
 #include "base/cleanup.h"
 #include "cli/command.h"
-#include "core/json_write.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,10 +25,14 @@ static void flush(struct queue_json *j, size_t above)
 	buf_clear(&j->out);
 }
 
-static void cannot_be_written(struct queue_json *j)
+static char *text_of(struct queue_json *j, json_t *v, size_t flags)
 {
-	if (!j->code)
+	char *text = json_dumps(v, flags | JSON_REAL_PRECISION(15));
+
+	json_decref(v);
+	if (!text && !j->code)
 		j->code = err_set(j->e, -EILSEQ, "the answer holds text that JSON can't carry");
+	return text;
 }
 
 static void next_member(struct queue_json *j)
@@ -41,11 +44,8 @@ static void next_member(struct queue_json *j)
 
 void queue_json_members(struct queue_json *j, json_t *o)
 {
-	CLEANUP_FREE char *text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+	CLEANUP_FREE char *text = text_of(j, o, JSON_INDENT(2));
 
-	json_decref(o);
-	if (!text)
-		cannot_be_written(j);
 	/* "{\n  ...\n}": what's between the braces. */
 	if (!text || strlen(text) < 4)
 		return;
@@ -63,12 +63,9 @@ void queue_json_list(struct queue_json *j, const char *key)
 
 void queue_json_item(struct queue_json *j, json_t *item)
 {
-	buf_puts(&j->out, j->has_item ? ",\n    " : "\n    ");
-	if (!json_write(&j->out, item, JSON_REAL_PRECISION(15))) {
-		buf_puts(&j->out, "null");
-		cannot_be_written(j);
-	}
-	json_decref(item);
+	CLEANUP_FREE char *text = text_of(j, item, 0);
+
+	buf_printf(&j->out, "%s\n    %s", j->has_item ? "," : "", text ? text : "null");
 	j->has_item = true;
 	flush(j, PIECE);
 }

@@ -5,12 +5,19 @@
 #include "core/wire.h"
 
 #include "core/json_read.h"
-#include "core/json_write.h"
 
 #include <string.h>
 
 #define WIRE_HEAD 5 /* length and kind */
 #define STREAM_HEAD 8 /* the stream's id */
+
+static int put_bytes(const char *bytes, size_t n, void *arg)
+{
+	struct buf *out = arg;
+
+	buf_put(out, bytes, n);
+	return 0;
+}
 
 static void put_u32(char *at, uint32_t v)
 {
@@ -39,7 +46,7 @@ int wire_put_json(struct buf *out, const json_t *msg, struct err *e)
 	size_t before = out->len, n;
 
 	buf_put(out, "\0\0\0\0J", WIRE_HEAD);
-	if (!json_is_object(msg) || !json_write(out, msg, JSON_COMPACT)) {
+	if (!json_is_object(msg) || json_dump_callback(msg, put_bytes, out, JSON_COMPACT)) {
 		put_undo(out, before);
 		return err_set(e, -EINVAL, "a message for the wire isn't a JSON object");
 	}

@@ -5,9 +5,7 @@
 #include "queue/inventory.h"
 
 #include "base/alloc.h"
-#include "base/buf.h"
 #include "core/json_read.h"
-#include "core/json_write.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -120,7 +118,7 @@ static json_t *charge_encode(const struct inv_charge *c)
 char *inventory_encode(const struct inventory *v)
 {
 	json_t *o = json_object(), *cards = json_array(), *charges = json_array();
-	struct buf text = {0};
+	char *text;
 
 	json_object_set_new(o, "v", json_integer(INVENTORY_VERSION));
 	put_int(o, "sampled_ms", v->sampled_wall_ms, 0);
@@ -136,10 +134,11 @@ char *inventory_encode(const struct inventory *v)
 		json_array_append_new(charges, charge_encode(&v->charges[i]));
 	json_object_set_new(o, "cards", cards);
 	json_object_set_new(o, "charges", charges);
-	if (!json_write(&text, o, JSON_COMPACT))
-		abort(); /* nothing in it can't be written */
+	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
-	return buf_take(&text);
+	if (!text)
+		abort(); /* nothing in it can't be written */
+	return text;
 }
 
 /* ---- and back ---- */
