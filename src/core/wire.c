@@ -4,8 +4,6 @@
  */
 #include "core/wire.h"
 
-#include "core/json_read.h"
-
 #include <string.h>
 
 #define WIRE_HEAD 5 /* length and kind */
@@ -63,11 +61,12 @@ int wire_put_json(struct buf *out, const json_t *msg, struct err *e)
 
 static int parse_object(const char *bytes, size_t n, json_t **ret, struct err *e)
 {
-	struct err why;
-	json_t *o = json_read(bytes, n, &why);
+	json_error_t je;
+	json_t *o = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &je);
 
 	if (!o)
-		return err_set(e, -EBADMSG, "the peer sent a frame that isn't JSON: %s", why.text);
+		return err_set(e, -EBADMSG, "the peer sent a frame that isn't JSON: %s (byte %d)",
+			je.text, je.position);
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, -EBADMSG, "the peer sent JSON that isn't an object");

@@ -5,7 +5,6 @@
 #include "queue/inventory.h"
 
 #include "base/alloc.h"
-#include "core/json_read.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -256,19 +255,19 @@ static void lists_decode(const json_t *o, struct inventory *ret)
 int inventory_decode(const char *json, struct inventory *ret, struct err *e)
 {
 	struct inventory v = {.mem_total_mib = -1, .mem_available_mib = -1};
-	struct err why = {0};
+	json_error_t je;
 	json_t *o;
 
 	if (!json) {
 		*ret = v;
 		return 0;
 	}
-	o = json_read(json, strlen(json), &why);
+	o = json_loads(json, 0, &je);
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return err_set(e, -EBADMSG,
 			"what the queue remembers of the node's GPUs can't be read (%s); the next look at the node mends that",
-			why.text[0] ? why.text : "it's no object");
+			je.text);
 	}
 	v.sampled_wall_ms = get_int(o, "sampled_ms", 0);
 	v.source = get_text(o, "source");
