@@ -7,7 +7,6 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "core/json_read.h"
 #include "core/shape.h"
 
 #include <inttypes.h>
@@ -213,7 +212,7 @@ int text_check_json(const char *what, const char *json, char kind, struct err *e
 		return 0;
 	if (n > STORE_JSON_MAX)
 		return err_set(e, -E2BIG, "%s is larger than %d MiB", what, STORE_JSON_MAX >> 20);
-	v = json_read(json, n, NULL);
+	v = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
 	ok = v && (kind == '*' || (kind == 'o' && json_is_object(v)) ||
 			  (kind == 'a' && json_is_array(v)));
 	for (size_t i = 0; ok && kind == 'a' && i < json_array_size(v); i++)
@@ -449,7 +448,7 @@ void row_put_cards(struct buf *b, const struct job_card *cards, size_t n)
 
 static void read_cards(const char *text, struct job_bind *ret)
 {
-	json_t *list = text ? json_read(text, strlen(text), NULL) : NULL;
+	json_t *list = text ? json_loads(text, 0, NULL) : NULL;
 	size_t n = json_array_size(list);
 
 	if (n > JOB_CARDS_MAX)
