@@ -238,7 +238,7 @@ def blocked_at(top, program, poll):
         at_most(f"10,000 blocked lines: CPU of run, a poll of {poll} s", statistics.median(each), 3, " ms", spread(each))
         told("10,000 blocked lines: CPU of agent, a poll", (exact_cpu_s(agent) - agent_before) / polls * 1000, " ms")
         rss, pss, high = memory_kib(run.pid)
-        at_most("10,000 blocked lines: memory of run, RSS", rss / 1024, 10, " MiB", f"PSS {pss / 1024:.1f}, at most {high / 1024:.1f}")
+        at_most("10,000 blocked lines: memory of run, RSS", rss * 1024 / 1e6, 10, " MB", f"PSS {pss * 1024 / 1e6:.1f}, at most {high * 1024 / 1e6:.1f}")
         rss, pss, high = memory_kib(agent)
         told("10,000 blocked lines: memory of agent, RSS", rss / 1024, " MiB", f"PSS {pss / 1024:.1f}")
     finally:

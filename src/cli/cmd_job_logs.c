@@ -290,7 +290,7 @@ static void say_end(const struct queue *q, const struct job *j)
 	buf_printf(&b, "job %" PRId64 " has ended: %s", j->id, job_state_name(j->state));
 	if (j->has_exit_code)
 		buf_printf(&b, ", exit code %" PRId64, j->exit_code);
-	if (j->cause)
+	if (j->cause && j->state != JOB_STATE_CANCELLED) /* the state's own word is its cause */
 		buf_printf(&b, ", %s", job_cause_name(j->cause));
 	note(q, "%s", buf_str(&b));
 }

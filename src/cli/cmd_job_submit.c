@@ -287,14 +287,17 @@ static void put_place(const struct job *j, struct buf *out)
 		buf_printf(out, "%s%d", i ? "," : ", GPU ", j->bind.cards[i].index);
 }
 
-/* What it waits for, from the same picture that the pass had. */
-static void put_why(
-	struct queue *q, struct cluster *c, struct cluster_plan *p, int64_t id, struct buf *out)
+/* That and what it waits for, from the same picture that the pass had. */
+static void put_why(struct queue *q, struct cluster *c, struct cluster_plan *p, const struct job *j,
+	struct buf *out)
 {
-	ssize_t i = cluster_pending(c, id);
+	ssize_t i = cluster_pending(c, j->id);
 
-	if (i >= 0) {
-		buf_puts(out, ": ");
+	if (i < 0)
+		buf_puts(out, job_is_held(j) ? "held" : "waits");
+	else {
+		buf_puts(out,
+			job_is_held(j) ? "" : "waits: "); /* "held: " begins the sentence itself */
 		cluster_why(c, p, (size_t)i, out);
 		if (p->decisions[i].what == PLAN_NEVER)
 			buf_puts(out, ". It's failed when the next passes come to the same");
@@ -308,8 +311,7 @@ static void put_state(struct queue *q, struct cluster *c, struct cluster_plan *p
 	if (j->state == JOB_STATE_PENDING && j->is_bound) {
 		cluster_why_bound(c, j, out);
 	} else if (j->state == JOB_STATE_PENDING) {
-		buf_puts(out, job_is_held(j) ? "held" : "waits");
-		put_why(q, c, p, j->id, out);
+		put_why(q, c, p, j, out);
 	} else {
 		buf_puts(out, job_state_name(j->state));
 		if (j->state == JOB_STATE_RUNNING)

@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -128,6 +129,17 @@ static int try_run(const char *path)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -ENOEXEC;
 }
 
+/* A run that goes on for days needn't hold in memory what it wrote once: whole pages of the program's own file. */
+static void give_back(const void *bytes, size_t n)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t from = ((uintptr_t)bytes + page - 1) / page * page,
+		  to = ((uintptr_t)bytes + n) / page * page;
+
+	if (to > from)
+		madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 /* Writes the agent to dir/name by way of a temporary file that has proved to run. */
 static int write_out(const char *dir, const char *name, struct err *e)
 {
@@ -145,6 +157,7 @@ static int write_out(const char *dir, const char *name, struct err *e)
 		return err_sys(e, -errno, "%s", dir);
 	r = fd_write_all(fd, bytes, n);
 	close(fd);
+	give_back(bytes, n);
 	if (!r)
 		r = try_run(temporary);
 	if (!r && rename(temporary, path) < 0)

@@ -14,7 +14,6 @@
 #include "core/xid.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,7 +267,7 @@ static int64_t bumped_mib(const struct job *j, int64_t peak_mib, int64_t cap_mib
 
 	if (base <= 0)
 		return -1;
-	next = (int64_t)ceil(1.25 * (double)base);
+	next = base + (base + 3) / 4;
 	/* Never below what it had: a cap that small means that the cards shrank, not the job. */
 	if (cap_mib > 0 && next > cap_mib)
 		next = cap_mib > base ? cap_mib : base;

@@ -160,6 +160,25 @@ struct job_record *journal_find_no(const struct journal *j, uint64_t no)
 	return NULL;
 }
 
+static const struct job_last none = {.root_id = "",
+	.machine_key = "",
+	.boot_id = "",
+	.token = "",
+	.bound_vram = -1,
+	.seconds = -1};
+
+struct job_last *journal_last(struct journal *j, struct job_record *r)
+{
+	struct job_last *l;
+
+	if (r->last != &none)
+		return (struct job_last *)(uintptr_t)r->last;
+	l = journal_alloc(j, sizeof(*l));
+	*l = none;
+	r->last = l;
+	return l;
+}
+
 struct job_record *journal_get(struct journal *j, const char *key)
 {
 	struct job_record *r = journal_find(j, key);
@@ -174,9 +193,9 @@ struct job_record *journal_get(struct journal *j, const char *key)
 	}
 	r = journal_at(j, j->n);
 	memcpy(r->key, key, strnlen(key, sizeof(r->key) - 1));
-	r->next_vram = r->bound_vram = -1;
-	r->seconds = -1;
-	r->root_id = r->machine_key = r->boot_id = r->token = r->time = "";
+	r->next_vram = -1;
+	r->time = "";
+	r->last = &none;
 	index_put(&j->by_key, hash_bytes(r->key), (uint32_t)j->n++);
 	return r;
 }
@@ -378,36 +397,36 @@ uint64_t journal_highest_no(const struct journal *j)
 	return j->highest_no;
 }
 
-void job_record_set_gpus(
-	struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n)
+void job_last_set_gpus(
+	struct job_last *l, const int32_t *gpus, const char *const *uuids, uint32_t n)
 {
 	size_t text = 0;
 
-	job_record_clear_gpus(r);
+	job_last_clear_gpus(l);
 	if (n == 0)
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		text += (uuids ? strlen(uuids[i]) : 0) + 1;
 	/* Pointers, indices and the texts, in one piece. */
-	r->uuids = xmalloc(n * (sizeof(*r->uuids) + sizeof(*r->gpus)) + text);
-	r->gpus = (int32_t *)(r->uuids + n);
-	char *at = (char *)(r->gpus + n);
+	l->uuids = xmalloc(n * (sizeof(*l->uuids) + sizeof(*l->gpus)) + text);
+	l->gpus = (int32_t *)(l->uuids + n);
+	char *at = (char *)(l->gpus + n);
 	for (uint32_t i = 0; i < n; i++) {
 		size_t len = uuids ? strlen(uuids[i]) : 0;
-		r->gpus[i] = gpus[i];
-		r->uuids[i] = at;
+		l->gpus[i] = gpus[i];
+		l->uuids[i] = at;
 		if (len > 0)
 			memcpy(at, uuids[i], len);
 		at[len] = '\0';
 		at += len + 1;
 	}
-	r->n_gpus = n;
+	l->n_gpus = n;
 }
 
-void job_record_clear_gpus(struct job_record *r)
+void job_last_clear_gpus(struct job_last *l)
 {
-	free(r->uuids);
-	r->gpus = NULL;
-	r->uuids = NULL;
-	r->n_gpus = 0;
+	free(l->uuids);
+	l->gpus = NULL;
+	l->uuids = NULL;
+	l->n_gpus = 0;
 }

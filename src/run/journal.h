@@ -42,9 +42,30 @@ struct journal_peak {
 };
 
 /*
- * What is known of a key. Strings are owned by the journal and are never NULL where it's said that "" is unknown; in the
- * `bound` of journal_bind NULL counts as "". Kept small: a run holds one for each line there ever was.
+ * What its attempts left: the one in flight, or the last. Most lines of a long list have had none, and these cost nothing
+ * here. Strings are owned by the journal and never NULL where "" is unknown; in the `bound` of journal_bind NULL counts
+ * as "".
  */
+struct job_last {
+	uint32_t attempt; /* the last number bound; 0: none of ours */
+	uint32_t n_gpus, n_peaks;
+	const char *root_id, *machine_key, *boot_id; /* "" unknown; the same text is held once */
+	int32_t *gpus; /* n_gpus; job_last_set_gpus */
+	const char **uuids; /* n_gpus; "" where gpusched's record has none */
+	const char *token; /* of the last bind, "" none */
+	int64_t bound_vram; /* -1: undeclared */
+	char *log;
+	int64_t log_offset;
+	int64_t pgid; /* of a "started" record; 0: none */
+	uint64_t start_ticks; /* 0: gpusched's record, which has none */
+	int64_t attempts; /* completed ones, as gpusched counts */
+	int64_t returncode;
+	double avg_util;
+	struct journal_peak *peaks; /* n_peaks */
+	double seconds; /* of the last done, < 0 unknown */
+};
+
+/* What is known of a key. Kept small: a run holds one for each line there ever was. */
 struct job_record {
 	char key[32];
 	uint64_t no; /* 0: never seen */
@@ -53,35 +74,18 @@ struct job_record {
 	bool has_returncode, has_util;
 	bool is_bound; /* a bind without unbind, oom, done, interrupted */
 	bool was_started; /* a "started" was read since the bind */
-	int64_t attempts; /* completed ones, as gpusched counts */
-	int64_t returncode;
 	int64_t next_vram; /* the bump of an OOM; -1: none */
-	double avg_util;
-	struct journal_peak *peaks;
-	uint32_t n_peaks;
-	/* The attempt in flight; attempt == 0: none of ours. */
-	uint32_t attempt; /* the last number bound */
-	const char *root_id, *machine_key, *boot_id; /* "" unknown; the same text is held once */
-	int32_t *gpus; /* n_gpus; job_record_set_gpus */
-	const char **uuids; /* n_gpus; "" where gpusched's record has none */
-	uint32_t n_gpus;
-	const char *token; /* of the last bind, "" none */
 	const char *time; /* of the last record with one, "" unknown */
-	int64_t bound_vram; /* -1: undeclared */
-	char *log;
-	int64_t log_offset;
-	int64_t pgid; /* of a "started" record; 0: none */
-	uint64_t start_ticks; /* 0: gpusched's record, which has none */
-	double seconds; /* of the last done, < 0 unknown */
+	const struct job_last *last; /* never NULL: before the first attempt one that says so */
 	/* Kept by the run while it's up; the journal doesn't touch it. */
 	void *user;
 };
 
 /* Cards of a record that isn't the journal's, for journal_bind: copies n indices and UUIDs (uuids NULL: ""). */
-void job_record_set_gpus(
-	struct job_record *r, const int32_t *gpus, const char *const *uuids, uint32_t n);
-void job_record_clear_gpus(
-	struct job_record *r); /* what set_gpus made, never a record of the journal */
+void job_last_set_gpus(
+	struct job_last *l, const int32_t *gpus, const char *const *uuids, uint32_t n);
+void job_last_clear_gpus(
+	struct job_last *l); /* what set_gpus made, never a record of the journal */
 
 struct journal;
 
@@ -115,8 +119,8 @@ int journal_open_append(struct journal *j, struct err *e);
 struct job_record *journal_seen(
 	struct journal *j, const char *key, const char *command); /* gives the number */
 void journal_bind(struct journal *j, struct job_record *r,
-	const struct job_record *
-		bound); /* attempt, token, ids, gpus, uuids, n_gpus, bound_vram, log, log_offset are taken from bound */
+	const struct job_last *
+		bound); /* attempt, token, ids, gpus, uuids, n_gpus, bound_vram, log, log_offset are taken from it */
 void journal_unbind(struct journal *j, struct job_record *r, const char *why);
 void journal_started(struct journal *j, struct job_record *r, int64_t pgid, uint64_t start_ticks);
 void journal_interrupted(struct journal *j, struct job_record *r);

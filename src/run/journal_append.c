@@ -59,11 +59,11 @@ static void put_time(struct buf *b)
 	buf_printf(b, ", \"time\": \"%s.%03d%.3s:%s\"", date, (int)(ms % 1000), zone, zone + 3);
 }
 
-static void put_gpus(struct buf *b, const struct job_record *r)
+static void put_gpus(struct buf *b, const struct job_last *l)
 {
 	buf_puts(b, ", \"gpus\": [");
-	for (uint32_t i = 0; i < r->n_gpus; i++)
-		buf_printf(b, "%s%" PRId32, i ? ", " : "", r->gpus[i]);
+	for (uint32_t i = 0; i < l->n_gpus; i++)
+		buf_printf(b, "%s%" PRId32, i ? ", " : "", l->gpus[i]);
 	buf_puts(b, "]");
 }
 
@@ -102,7 +102,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-void journal_bind(struct journal *j, struct job_record *r, const struct job_record *bound)
+void journal_bind(struct journal *j, struct job_record *r, const struct job_last *bound)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 
@@ -134,7 +134,7 @@ void journal_unbind(struct journal *j, struct job_record *r, const char *why)
 	CLEANUP(buf_done) struct buf b = {0};
 
 	open_record(&b, r->key, "unbind");
-	buf_printf(&b, ", \"attempt\": %" PRIu32, r->attempt);
+	buf_printf(&b, ", \"attempt\": %" PRIu32, r->last->attempt);
 	put_member(&b, "why", why);
 	close_record(j, &b);
 }
@@ -145,11 +145,11 @@ void journal_started(struct journal *j, struct job_record *r, int64_t pgid, uint
 
 	open_record(&b, r->key, "started");
 	buf_printf(&b, ", \"pgid\": %" PRId64, pgid);
-	put_gpus(&b, r);
+	put_gpus(&b, r->last);
 	buf_printf(&b,
 		", \"attempt\": %" PRIu32 ", \"pid\": %" PRId64 ", \"start_ticks\": %" PRIu64,
-		r->attempt, pgid, start_ticks);
-	put_member(&b, "boot_id", r->boot_id);
+		r->last->attempt, pgid, start_ticks);
+	put_member(&b, "boot_id", r->last->boot_id);
 	put_time(&b);
 	close_record(j, &b);
 }
@@ -165,8 +165,8 @@ void journal_interrupted(struct journal *j, struct job_record *r)
 /* What ours know more of an end than gpusched's. */
 static void put_end(struct buf *b, const struct job_record *r, double seconds, const char *how)
 {
-	if (r->attempt > 0)
-		buf_printf(b, ", \"attempt\": %" PRIu32, r->attempt);
+	if (r->last->attempt > 0)
+		buf_printf(b, ", \"attempt\": %" PRIu32, r->last->attempt);
 	if (seconds >= 0) {
 		buf_puts(b, ", \"seconds\": ");
 		text_put_float(b, seconds);
@@ -174,8 +174,8 @@ static void put_end(struct buf *b, const struct job_record *r, double seconds, c
 	put_time(b);
 	if (how)
 		put_member(b, "how", how);
-	if (r->log && *r->log)
-		put_member(b, "log", r->log);
+	if (r->last->log && *r->last->log)
+		put_member(b, "log", r->last->log);
 }
 
 void journal_oom(struct journal *j, struct job_record *r, int64_t next_vram, double seconds)
@@ -183,7 +183,7 @@ void journal_oom(struct journal *j, struct job_record *r, int64_t next_vram, dou
 	CLEANUP(buf_done) struct buf b = {0};
 
 	open_record(&b, r->key, "oom");
-	buf_printf(&b, ", \"attempts\": %" PRId64 ", \"next_vram\": ", r->attempts + 1);
+	buf_printf(&b, ", \"attempts\": %" PRId64 ", \"next_vram\": ", r->last->attempts + 1);
 	if (next_vram >= 0)
 		buf_printf(&b, "%" PRId64, next_vram);
 	else

@@ -74,13 +74,18 @@ static void put_text(struct journal *j, const char **field, size_t size, const c
 }
 
 /* The attempt is over, one way or other. */
-static void no_longer_runs(struct job_record *r, enum job_status status)
+static void no_longer_runs(struct journal *j, struct job_record *r, enum job_status status)
 {
+	struct job_last *l;
+
 	r->status = status;
 	r->is_bound = false;
 	r->was_started = false;
-	r->pgid = 0;
-	r->start_ticks = 0;
+	if (!r->last->pgid && !r->last->start_ticks)
+		return;
+	l = journal_last(j, r);
+	l->pgid = 0;
+	l->start_ticks = 0;
 }
 
 static void fold_seen(struct journal *j, struct job_record *r, const json_t *o)
@@ -93,81 +98,85 @@ static void fold_seen(struct journal *j, struct job_record *r, const json_t *o)
 		set_text(j, &r->command, str_of(o, "command"));
 }
 
-static void take_gpus(struct journal *j, struct job_record *r, const json_t *o)
+static void take_gpus(struct journal *j, struct job_last *l, const json_t *o)
 {
 	const json_t *gpus = json_object_get(o, "gpus"), *uuids = json_object_get(o, "uuids");
 	size_t n = json_array_size(gpus);
 
 	n = n < GPU_MAX ? n : GPU_MAX;
-	if (n > r->n_gpus) {
-		r->uuids = journal_alloc(j, n * (sizeof(*r->uuids) + sizeof(*r->gpus)));
-		r->gpus = (int32_t *)(r->uuids + n);
+	if (n > l->n_gpus) {
+		l->uuids = journal_alloc(j, n * (sizeof(*l->uuids) + sizeof(*l->gpus)));
+		l->gpus = (int32_t *)(l->uuids + n);
 	}
-	r->n_gpus = (uint32_t)n;
+	l->n_gpus = (uint32_t)n;
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(uuids, i));
-		r->gpus[i] = (int32_t)json_integer_value(json_array_get(gpus, i));
-		r->uuids[i] = journal_share(j, s ? s : "");
+		l->gpus[i] = (int32_t)json_integer_value(json_array_get(gpus, i));
+		l->uuids[i] = journal_share(j, s ? s : "");
 	}
 }
 
 static void fold_started(struct journal *j, struct job_record *r, const json_t *o)
 {
+	struct job_last *l = journal_last(j, r);
+
 	r->status = JOB_RUNNING;
 	r->was_started = true;
-	r->pgid = int_of(o, "pgid", 0);
-	r->start_ticks = (uint64_t)int_of(o, "start_ticks", 0);
+	l->pgid = int_of(o, "pgid", 0);
+	l->start_ticks = (uint64_t)int_of(o, "start_ticks", 0);
 	if (*str_of(o, "boot_id"))
-		r->boot_id = journal_share(j, str_of(o, "boot_id"));
+		l->boot_id = journal_share(j, str_of(o, "boot_id"));
 	/* What a bind of ours said of the cards is more than this record has. */
 	if (!r->is_bound && json_is_array(json_object_get(o, "gpus")))
-		take_gpus(j, r, o);
+		take_gpus(j, l, o);
 }
 
 static void fold_bind(struct journal *j, struct job_record *r, const json_t *o)
 {
 	int64_t attempt = count_of(o, "attempt", COUNT_MAX, 0);
+	struct job_last *l = journal_last(j, r);
 
-	no_longer_runs(r, JOB_RUNNING);
+	no_longer_runs(j, r, JOB_RUNNING);
 	r->is_bound = true;
-	r->attempt = attempt > 0 ? (uint32_t)attempt : r->attempt + 1;
-	put_text(j, &r->token, ID_LEN, str_of(o, "token"));
-	r->root_id = journal_share(j, str_of(o, "root_id"));
-	r->machine_key = journal_share(j, str_of(o, "machine_key"));
-	r->boot_id = journal_share(j, str_of(o, "boot_id"));
-	take_gpus(j, r, o);
-	r->bound_vram = int_of(o, "vram", -1);
-	set_text(j, &r->log, str_of(o, "log"));
-	r->log_offset = int_of(o, "log_offset", 0);
+	l->attempt = attempt > 0 ? (uint32_t)attempt : l->attempt + 1;
+	put_text(j, &l->token, ID_LEN, str_of(o, "token"));
+	l->root_id = journal_share(j, str_of(o, "root_id"));
+	l->machine_key = journal_share(j, str_of(o, "machine_key"));
+	l->boot_id = journal_share(j, str_of(o, "boot_id"));
+	take_gpus(j, l, o);
+	l->bound_vram = int_of(o, "vram", -1);
+	set_text(j, &l->log, str_of(o, "log"));
+	l->log_offset = int_of(o, "log_offset", 0);
 }
 
 static void fold_unbind(struct journal *j, struct job_record *r, const json_t *o)
 {
-	if (r->is_bound && int_of(o, "attempt", r->attempt) == (int64_t)r->attempt)
-		no_longer_runs(r, JOB_PENDING);
+	if (r->is_bound && int_of(o, "attempt", r->last->attempt) == (int64_t)r->last->attempt)
+		no_longer_runs(j, r, JOB_PENDING);
 }
 
 static void fold_interrupted(struct journal *j, struct job_record *r, const json_t *o)
 {
-	no_longer_runs(r, JOB_PENDING);
+	no_longer_runs(j, r, JOB_PENDING);
 }
 
-static void take_seconds(struct job_record *r, const json_t *o)
+static void take_seconds(struct job_last *l, const json_t *o)
 {
 	const json_t *v = json_object_get(o, "seconds");
 
-	r->seconds = json_is_number(v) ? json_number_value(v) : -1;
+	l->seconds = json_is_number(v) ? json_number_value(v) : -1;
 }
 
 static void fold_oom(struct journal *j, struct job_record *r, const json_t *o)
 {
 	const json_t *next = json_object_get(o, "next_vram");
+	struct job_last *l = journal_last(j, r);
 
-	r->attempts = count_of(o, "attempts", COUNT_MAX, r->attempts + 1);
+	l->attempts = count_of(o, "attempts", COUNT_MAX, l->attempts + 1);
 	if (next)
 		r->next_vram = int_of(o, "next_vram", -1);
-	take_seconds(r, o);
-	no_longer_runs(r, JOB_PENDING);
+	take_seconds(l, o);
+	no_longer_runs(j, r, JOB_PENDING);
 }
 
 /* gpusched writes the index as a string, and a figure written as one is understood as well. */
@@ -180,19 +189,19 @@ static int64_t mib_of(const json_t *v)
 	return int_value(v, 0);
 }
 
-static void take_peaks(struct journal *j, struct job_record *r, json_t *peaks)
+static void take_peaks(struct journal *j, struct job_last *l, json_t *peaks)
 {
 	const char *gpu;
 	json_t *v;
 
-	if (json_object_size(peaks) > r->n_peaks)
-		r->peaks = journal_alloc(j, json_object_size(peaks) * sizeof(*r->peaks));
-	r->n_peaks = 0;
+	if (json_object_size(peaks) > l->n_peaks)
+		l->peaks = journal_alloc(j, json_object_size(peaks) * sizeof(*l->peaks));
+	l->n_peaks = 0;
 	json_object_foreach(peaks, gpu, v)
 	{
 		int64_t index;
 		if (parse_int64(gpu, &index) == 0 && index >= 0 && index <= INT32_MAX)
-			r->peaks[r->n_peaks++] = (struct journal_peak){(int32_t)index, mib_of(v)};
+			l->peaks[l->n_peaks++] = (struct journal_peak){(int32_t)index, mib_of(v)};
 	}
 }
 
@@ -211,15 +220,16 @@ static void fold_done(struct journal *j, struct job_record *r, const json_t *o)
 {
 	const json_t *code = json_object_get(o, "returncode"),
 		     *util = json_object_get(o, "avg_util");
+	struct job_last *l = journal_last(j, r);
 
-	r->attempts++;
+	l->attempts++;
 	r->has_returncode = json_is_integer(code);
-	r->returncode = json_integer_value(code);
+	l->returncode = json_integer_value(code);
 	r->has_util = json_is_number(util);
-	r->avg_util = json_number_value(util);
-	take_peaks(j, r, json_object_get(o, "peak_mib"));
-	take_seconds(r, o);
-	no_longer_runs(r, status_of(o));
+	l->avg_util = json_number_value(util);
+	take_peaks(j, l, json_object_get(o, "peak_mib"));
+	take_seconds(l, o);
+	no_longer_runs(j, r, status_of(o));
 }
 
 static void fold_retry(struct journal *j, struct job_record *r, const json_t *o)

@@ -46,6 +46,7 @@ char *journal_keep(struct journal *j, const char *s);
 /* The same, once for equal strings as long as there are few of them. */
 const char *journal_share(struct journal *j, const char *s);
 struct job_record *journal_get(struct journal *j, const char *key); /* makes a fresh one */
+struct job_last *journal_last(struct journal *j, struct job_record *r); /* its own, to write in */
 void journal_number(struct journal *j, struct job_record *r, uint64_t no);
 /* journal_fold.c: one line without its newline. False when it's no record: torn, strange, without key. */
 bool journal_fold(struct journal *j, const char *line, size_t n);

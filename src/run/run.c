@@ -408,10 +408,10 @@ static void adopt_journal(struct run *r)
 		}
 		run_attempt_new(j);
 		j->attempt->was_taken_over = true;
-		j->attempt->declared_mib = rec->bound_vram;
-		j->attempt->n_use = rec->n_gpus;
-		for (uint32_t k = 0; k < rec->n_gpus; k++)
-			j->attempt->use[k].gpu = rec->gpus[k];
+		j->attempt->declared_mib = rec->last->bound_vram;
+		j->attempt->n_use = rec->last->n_gpus;
+		for (uint32_t k = 0; k < rec->last->n_gpus; k++)
+			j->attempt->use[k].gpu = rec->last->gpus[k];
 		j->phase = PHASE_UNKNOWN;
 	}
 }

@@ -50,16 +50,16 @@ static bool is_somebody_else(const struct run *r, const struct job_record *rec)
 	struct proc_stat st;
 	int64_t hz = sysconf(_SC_CLK_TCK), began;
 
-	if (proc_read_stat((pid_t)rec->pgid, &st) < 0)
+	if (proc_read_stat((pid_t)rec->last->pgid, &st) < 0)
 		return false;
 	began = clock_wall_ms() - clock_boot_ms() + (int64_t)st.start_ticks * 1000 / hz;
 	return began > r->journal_wall_ms + CLOCK_SLACK_MS &&
-	       !runs_command((pid_t)rec->pgid, rec->command);
+	       !runs_command((pid_t)rec->last->pgid, rec->command);
 }
 
 bool run_flight_lives(const struct run *r, const struct job_record *rec)
 {
-	return group_lives(rec->pgid) && !is_somebody_else(r, rec);
+	return group_lives(rec->last->pgid) && !is_somebody_else(r, rec);
 }
 
 /* A second time, and for good, when its grace is over. */
@@ -71,7 +71,7 @@ static void press_orphan(struct run *r, struct run_job *j)
 	if (clock_boot_ms() < j->orphan_kill_ms || j->orphan_kill_ms == INT64_MAX)
 		return;
 	run_warn(r, "job %" PRIu64 " did not exit after SIGTERM — SIGKILL", j->rec->no);
-	kill((pid_t)-j->rec->pgid, SIGKILL);
+	kill((pid_t)-j->rec->last->pgid, SIGKILL);
 	j->orphan_kill_ms = INT64_MAX;
 }
 
@@ -84,7 +84,7 @@ static void look_at_orphan(struct run *r, struct run_job *j)
 				"job %" PRIu64
 				" is still running as an ORPHAN of a previous scheduler (pgid %" PRId64
 				") — not re-dispatching. Its exit code is unrecoverable; wait for it or kill it: kill -TERM -%" PRId64,
-				j->rec->no, j->rec->pgid, j->rec->pgid);
+				j->rec->no, j->rec->last->pgid, j->rec->last->pgid);
 		j->said_orphan = true;
 		press_orphan(r, j);
 		return;
@@ -133,7 +133,7 @@ static void ask_for_all(struct run *r)
 		if (r->jobs[i]->attempt && !r->jobs[i]->attempt->launch)
 			json_array_append_new(
 				want, json_pack("[I,I]", (json_int_t)r->jobs[i]->rec->no,
-					      (json_int_t)r->jobs[i]->rec->attempt));
+					      (json_int_t)r->jobs[i]->rec->last->attempt));
 	link_send(r->link, json_pack("{s:s,s:i,s:o}", "op", "observe", "id", 1, "want", want));
 }
 
@@ -190,7 +190,7 @@ static const json_t *claim_of(const json_t *claims, const struct run_job *j)
 	json_array_foreach(claims, i,
 		c) if (json_integer_value(json_object_get(c, "job")) == (json_int_t)j->rec->no &&
 		       json_integer_value(json_object_get(c, "attempt")) ==
-			       (json_int_t)j->rec->attempt) return c;
+			       (json_int_t)j->rec->last->attempt) return c;
 	return NULL;
 }
 
@@ -229,12 +229,12 @@ static void take_over(struct run *r, struct run_job *j, const json_t *claim)
 static void judge_absence(struct run *r, struct run_job *j)
 {
 	struct job_record *rec = j->rec;
-	bool same_root = !strcmp(rec->root_id, r->hello.root_id);
+	bool same_root = !strcmp(rec->last->root_id, r->hello.root_id);
 
 	if (same_root && !rec->was_started) {
 		run_node_undo_bind(r, j, "the node never had it");
-	} else if (!strcmp(rec->machine_key, r->hello.machine_key) &&
-		   strcmp(rec->boot_id, r->hello.boot_id)) {
+	} else if (!strcmp(rec->last->machine_key, r->hello.machine_key) &&
+		   strcmp(rec->last->boot_id, r->hello.boot_id)) {
 		struct attempt_end end = {.how = END_REBOOTED};
 
 		run_settle(r, j, &end, 0);
@@ -244,8 +244,8 @@ static void judge_absence(struct run *r, struct run_job *j)
 				"job %" PRIu64
 				": what became of attempt %u can't be known (%s); it keeps its memory. `gpustow run retry %" PRIu64
 				"` starts it again, `gpustow run cancel %" PRIu64 "` gives it up",
-				rec->no, rec->attempt,
-				strcmp(rec->machine_key, r->hello.machine_key)
+				rec->no, rec->last->attempt,
+				strcmp(rec->last->machine_key, r->hello.machine_key)
 					? "it was started on another machine"
 				: same_root ? "the node's record of it is gone"
 					    : "the node's state directory is another one",

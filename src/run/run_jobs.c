@@ -87,7 +87,7 @@ struct run_job *run_job_attempt(struct run *r, uint64_t job, uint32_t attempt)
 	struct job_record *rec = journal_find_no(r->journal, job);
 	struct run_job *j = rec ? rec->user : NULL;
 
-	return j && j->attempt && rec->attempt == attempt ? j : NULL;
+	return j && j->attempt && rec->last->attempt == attempt ? j : NULL;
 }
 
 struct run_job *run_job_find(struct run *r, const char *word)

@@ -113,16 +113,17 @@ void run_node_say_start(struct run *r, struct run_job *j)
 	if (a->said_start)
 		return;
 	a->said_start = true;
-	if (!j->rec->n_gpus)
+	if (!j->rec->last->n_gpus)
 		buf_puts(&what, "no GPU");
 	else if (a->declared_mib == UNDECLARED)
 		buf_puts(&what, "undeclared (exclusive idle GPU)");
 	else
 		buf_printf(&what, "declared %" PRId64 " MiB/gpu", a->declared_mib);
 	run_say(r, "job %" PRIu64 " started on %s%s%s (%" PRIu64 "/%zu dispatched, %s) — %s",
-		j->rec->no, j->rec->n_gpus ? "gpu [" : "cpu",
-		run_cards_text(r, j->rec->gpus, j->rec->uuids, j->rec->n_gpus, ","),
-		j->rec->n_gpus ? "]" : "", r->finished + count_running(r), r->n_lines,
+		j->rec->no, j->rec->last->n_gpus ? "gpu [" : "cpu",
+		run_cards_text(
+			r, j->rec->last->gpus, j->rec->last->uuids, j->rec->last->n_gpus, ","),
+		j->rec->last->n_gpus ? "]" : "", r->finished + count_running(r), r->n_lines,
 		buf_str(&what), run_text(r, j->rec->command));
 }
 
@@ -220,14 +221,14 @@ void run_node_send_stop(struct run *r, const struct run_job *j, int64_t grace_ms
 {
 	link_send(r->link,
 		json_pack("{s:s,s:I,s:I,s:s,s:I}", "op", "stop", "job", (json_int_t)j->rec->no,
-			"attempt", (json_int_t)j->rec->attempt, "reason",
+			"attempt", (json_int_t)j->rec->last->attempt, "reason",
 			stop_reason_name(j->attempt->why_stop), "grace_ms", (json_int_t)grace_ms));
 }
 
 void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64_t grace_ms)
 {
 	if (j->phase == PHASE_ORPHAN) {
-		kill((pid_t)-j->rec->pgid, SIGTERM);
+		kill((pid_t)-j->rec->last->pgid, SIGTERM);
 		if (!j->orphan_kill_ms)
 			j->orphan_kill_ms = clock_boot_ms() + grace_ms;
 		run_wake_in(r, 100);
@@ -246,7 +247,7 @@ void run_node_stop(struct run *r, struct run_job *j, enum stop_reason why, int64
 /* A person gives up an attempt of which nobody knows what became (protocol.md 5). */
 static void give_up(struct run *r, struct run_job *j)
 {
-	run_warn(r, "job %" PRIu64 ": attempt %u is given up", j->rec->no, j->rec->attempt);
+	run_warn(r, "job %" PRIu64 ": attempt %u is given up", j->rec->no, j->rec->last->attempt);
 	journal_interrupted(r->journal, j->rec);
 	run_attempt_free(j);
 	j->phase = PHASE_IDLE;

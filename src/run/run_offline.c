@@ -41,7 +41,7 @@ static void fill(struct run *r)
 		if (rec->status != JOB_RUNNING)
 			continue;
 		run_attempt_new(j);
-		j->attempt->declared_mib = rec->bound_vram;
+		j->attempt->declared_mib = rec->last->bound_vram;
 		j->phase = PHASE_UNKNOWN;
 		free(j->why_text);
 		j->why_text =

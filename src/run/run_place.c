@@ -56,7 +56,7 @@ static void charge_strangers_rows(const struct run *r, struct run_cluster *c)
 		const struct run_job *j = rec ? rec->user : NULL;
 
 		if (row->card >= c->node.n_cards ||
-			(j && j->attempt && rec->attempt == row->name.attempt))
+			(j && j->attempt && rec->last->attempt == row->name.attempt))
 			continue;
 		/* Ended and settled since this sample was taken: its memory is going, and the node checks once more. */
 		if (rec && !row->has_ended)
@@ -69,16 +69,16 @@ static void charge_strangers_rows(const struct run *r, struct run_cluster *c)
 
 static int position_of(const struct run *r, const struct job_record *rec, uint32_t i)
 {
-	int at = gpu_find_uuid(&r->sample.snap, rec->uuids[i]);
+	int at = gpu_find_uuid(&r->sample.snap, rec->last->uuids[i]);
 
-	return at >= 0 ? at : gpu_find_index(&r->sample.snap, rec->gpus[i]);
+	return at >= 0 ? at : gpu_find_index(&r->sample.snap, rec->last->gpus[i]);
 }
 
 static void charge_job(const struct run *r, const struct run_job *j, struct run_cluster *c)
 {
 	const struct run_attempt *a = j->attempt;
 
-	for (uint32_t i = 0; i < j->rec->n_gpus; i++) {
+	for (uint32_t i = 0; i < j->rec->last->n_gpus; i++) {
 		int at = position_of(r, j->rec, i);
 		struct card_room *room = at < 0 ? NULL : &c->cards[at].room;
 
@@ -288,7 +288,7 @@ static json_t *job_env(struct run *r, const struct run_job *j, const int32_t *in
 	snprintf(number, sizeof(number), "%" PRIu64, j->rec->no);
 	add_both(env, "JOB_ID", number);
 	add_both(env, "JOB_NAME", j->name ? j->name : "");
-	snprintf(number, sizeof(number), "%u", j->rec->attempt + 1);
+	snprintf(number, sizeof(number), "%u", j->rec->last->attempt + 1);
 	add_both(env, "JOB_ATTEMPT", number);
 	add_both(env, "JOB_GPUS", run_cards_text(r, index, uuid, (uint32_t)n, ","));
 	add_both(env, "JOB_LOG", log);
@@ -324,7 +324,7 @@ static json_t *policy_json(const struct run *r)
 		0);
 }
 
-static json_t *launch_json(struct run *r, const struct run_job *j, const struct job_record *bound,
+static json_t *launch_json(struct run *r, const struct run_job *j, const struct job_last *bound,
 	json_t *argv, const char *const *uuid)
 {
 	json_t *cards = json_array();
@@ -345,8 +345,8 @@ static json_t *launch_json(struct run *r, const struct run_job *j, const struct 
 /* The job is bound to these cards: in memory and in the journal's batch. */
 static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 {
-	struct job_record bound = {
-		.attempt = j->rec->attempt + 1, .bound_vram = run_job_declared(j)};
+	struct job_last bound = {
+		.attempt = j->rec->last->attempt + 1, .bound_vram = run_job_declared(j)};
 	const char *uuid[GPU_MAX];
 	int32_t index[GPU_MAX];
 	char token[ID_LEN];
@@ -379,10 +379,10 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 	bound.root_id = r->hello.root_id;
 	bound.machine_key = r->hello.machine_key;
 	bound.boot_id = r->hello.boot_id;
-	job_record_set_gpus(&bound, index, uuid, (uint32_t)n);
+	job_last_set_gpus(&bound, index, uuid, (uint32_t)n);
 	a->launch = launch_json(r, j, &bound, argv, uuid);
 	journal_bind(r->journal, j->rec, &bound);
-	job_record_clear_gpus(&bound);
+	job_last_clear_gpus(&bound);
 	j->phase = PHASE_SENT;
 	r->has_launches = true;
 	r->board_is_old = true;

@@ -31,7 +31,9 @@ struct outcome {
 static bool says_oom(const struct job_record *rec)
 {
 	CLEANUP_CLOSE int fd =
-		rec->log ? open(rec->log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+		rec->last->log
+			? open(rec->last->log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+			: -1;
 	CLEANUP_FREE struct says_search *search = NULL;
 	char text[OOM_TAIL];
 	off_t end, from;
@@ -40,7 +42,8 @@ static bool says_oom(const struct job_record *rec)
 	end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 	if (end < 0)
 		return false;
-	from = end - OOM_TAIL > rec->log_offset ? end - OOM_TAIL : (off_t)rec->log_offset;
+	from = end - OOM_TAIL > rec->last->log_offset ? end - OOM_TAIL
+						      : (off_t)rec->last->log_offset;
 	if (from >= end)
 		return false;
 	n = pread(fd, text, sizeof(text), from);
@@ -162,7 +165,7 @@ static bool retry_oom(struct run *r, struct run_job *j, const struct outcome *o)
 	int64_t allowed = j->retries >= 0 ? j->retries : r->config->oom_retries, next;
 	struct job_record *rec = j->rec;
 
-	if (o->status != JOB_FAILED_OOM || rec->attempts + 1 > allowed || r->is_stopping)
+	if (o->status != JOB_FAILED_OOM || rec->last->attempts + 1 > allowed || r->is_stopping)
 		return false;
 	next = bumped(r, j, o->peak_mib);
 	if (next > 0) {
@@ -173,12 +176,12 @@ static bool retry_oom(struct run *r, struct run_job *j, const struct outcome *o)
 		run_say(r,
 			"↻ job %" PRIu64 " hit CUDA OOM (attempt %" PRId64 "/%" PRId64
 			") — requeued with vram %s → %" PRId64 " MiB",
-			rec->no, rec->attempts + 1, allowed + 1, from, next);
+			rec->no, rec->last->attempts + 1, allowed + 1, from, next);
 	} else {
 		run_say(r,
 			"↻ job %" PRIu64 " hit CUDA OOM (attempt %" PRId64 "/%" PRId64
 			") — requeued",
-			rec->no, rec->attempts + 1, allowed + 1);
+			rec->no, rec->last->attempts + 1, allowed + 1);
 	}
 	journal_oom(r->journal, rec, next, o->seconds);
 	return true;
@@ -245,9 +248,9 @@ static void set_result(
 	j->result->order = ++r->finished;
 	j->result->n_gpus = 0;
 	if (j->attempt) {
-		j->result->n_gpus = j->rec->n_gpus;
-		for (uint32_t i = 0; i < j->rec->n_gpus; i++)
-			j->result->gpus[i] = j->rec->gpus[i];
+		j->result->n_gpus = j->rec->last->n_gpus;
+		for (uint32_t i = 0; i < j->rec->last->n_gpus; i++)
+			j->result->gpus[i] = j->rec->last->gpus[i];
 	}
 }
 
@@ -368,7 +371,7 @@ static void say_failed(struct run *r)
 	qsort(done, n, sizeof(struct run_job *), by_order);
 	for (size_t i = 0; i < n; i++)
 		run_say(r, "  failed: job %" PRIu64 " (%s, exit %" PRId64 ") — %s",
-			done[i]->rec->no, done[i]->result->verdict, done[i]->rec->returncode,
+			done[i]->rec->no, done[i]->result->verdict, done[i]->rec->last->returncode,
 			run_text(r, done[i]->rec->command));
 }
 
@@ -382,8 +385,8 @@ static void say_standing(struct run *r)
 			run_say(r,
 				"  failed earlier: job %" PRIu64 " (%s, exit %" PRId64
 				") — %s; --retry-failed runs it again",
-				j->rec->no, job_status_name(j->rec->status), j->rec->returncode,
-				run_text(r, j->rec->command));
+				j->rec->no, job_status_name(j->rec->status),
+				j->rec->last->returncode, run_text(r, j->rec->command));
 		else if (run_job_is_pending(j))
 			run_say(r, "  not run: job %" PRIu64 " (%s) — %s", j->rec->no,
 				j->why_text ? j->why_text : "still waiting",
@@ -422,8 +425,10 @@ int run_exit_code(const struct run *r)
 		bool counts = j->result || j->lineno;
 
 		if (counts && is_failed(j) &&
-			code < (j->result && j->rec->returncode > 1 ? j->rec->returncode : 1))
-			code = j->result && j->rec->returncode > 1 ? j->rec->returncode : 1;
+			code < (j->result && j->rec->last->returncode > 1 ? j->rec->last->returncode
+									  : 1))
+			code = j->result && j->rec->last->returncode > 1 ? j->rec->last->returncode
+									 : 1;
 		else if (j->lineno && run_job_is_pending(j) && code < 1)
 			code = 1;
 	}

@@ -53,13 +53,13 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 /* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
 static int64_t suggestion(const struct run *r, const struct job_record *rec)
 {
-	double declared = (double)rec->bound_vram, band = r->config->tolerance, steps;
+	double declared = (double)rec->last->bound_vram, band = r->config->tolerance, steps;
 	int64_t peak = 0;
 
-	for (size_t i = 0; i < rec->n_peaks; i++)
-		if (rec->peaks[i].mib > peak)
-			peak = rec->peaks[i].mib;
-	if (!peak || (rec->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
+	for (size_t i = 0; i < rec->last->n_peaks; i++)
+		if (rec->last->peaks[i].mib > peak)
+			peak = rec->last->peaks[i].mib;
+	if (!peak || (rec->last->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
 			     (double)peak >= declared * (1 - band)))
 		return -1;
 	/* Up by hand: for ceil() alone every start of the program would load libm. */
@@ -77,10 +77,10 @@ static void fill_common(const struct run_job *j, struct view_job *v)
 		.seconds = -1,
 		.declared_mib = run_job_declared(j),
 		.want_gpus = j->gpus,
-		.attempts = j->rec->attempts,
+		.attempts = j->rec->last->attempts,
 		.bumped_mib = j->rec->next_vram > 0 ? j->rec->next_vram : -1,
 		.suggested_mib = -1,
-		.log = j->rec->log};
+		.log = j->rec->last->log};
 }
 
 static void fill_flight(struct run_job *j, struct view_job *v, struct view_use **uses)
@@ -90,9 +90,9 @@ static void fill_flight(struct run_job *j, struct view_job *v, struct view_use *
 	fill_common(j, v);
 	v->state =
 		j->phase == PHASE_STARTED || j->phase == PHASE_ORPHAN ? VIEW_RUNNING : VIEW_HANDED;
-	v->gpus = j->rec->gpus;
-	v->n_gpus = j->rec->n_gpus;
-	v->pid = j->phase == PHASE_ORPHAN ? j->rec->pgid : a ? a->pid : 0;
+	v->gpus = j->rec->last->gpus;
+	v->n_gpus = j->rec->last->n_gpus;
+	v->pid = j->phase == PHASE_ORPHAN ? j->rec->last->pgid : a ? a->pid : 0;
 	v->is_cancelling = a && a->want_stop;
 	v->is_timing_out = a && a->said_timeout;
 	v->was_taken_over = j->phase == PHASE_ORPHAN || (a && a->was_taken_over);
@@ -124,20 +124,20 @@ static void fill_done(
 	v->state = j->result ? VIEW_DONE : VIEW_DONE_BEFORE;
 	v->status = job_status_name(rec->status);
 	v->verdict = j->result ? j->result->verdict : v->status;
-	v->seconds = j->result ? j->result->seconds : rec->seconds;
+	v->seconds = j->result ? j->result->seconds : rec->last->seconds;
 	v->gpus = j->result ? j->result->gpus : NULL;
 	v->n_gpus = j->result ? j->result->n_gpus : 0;
 	v->has_returncode = rec->has_returncode;
-	v->returncode = rec->returncode;
+	v->returncode = rec->last->returncode;
 	v->has_util = rec->has_util;
-	v->avg_util = rec->avg_util;
-	v->is_sampled = rec->n_peaks > 0;
+	v->avg_util = rec->last->avg_util;
+	v->is_sampled = rec->last->n_peaks > 0;
 	v->suggested_mib = suggestion(r, rec);
 	v->use = *uses;
-	v->n_use = (uint32_t)rec->n_peaks;
-	for (size_t i = 0; i < rec->n_peaks; i++)
-		*(*uses)++ =
-			(struct view_use){.gpu = rec->peaks[i].gpu, .peak_mib = rec->peaks[i].mib};
+	v->n_use = (uint32_t)rec->last->n_peaks;
+	for (size_t i = 0; i < rec->last->n_peaks; i++)
+		*(*uses)++ = (struct view_use){
+			.gpu = rec->last->peaks[i].gpu, .peak_mib = rec->last->peaks[i].mib};
 }
 
 static int by_number(const void *a, const void *b)
@@ -193,7 +193,7 @@ static void make_room(const struct run *r, size_t max_pending, struct run_view_m
 		const struct run_job *j = r->jobs[i];
 
 		n += j->phase != PHASE_IDLE || is_done(j);
-		n_uses += (j->attempt ? j->attempt->n_use : 0) + j->rec->n_peaks;
+		n_uses += (j->attempt ? j->attempt->n_use : 0) + j->rec->last->n_peaks;
 	}
 	for (size_t i = 0; i < r->n_lines && n_pending < max_pending; i++)
 		n_pending += run_job_is_pending(r->lines[i]);

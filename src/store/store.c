@@ -140,9 +140,10 @@ static void checkpoint(struct store *s)
 {
 	if (s->is_on_network || s->wal_pages < CHECKPOINT_PAGES)
 		return;
-	/* Readers aren't waited for: what fails here is done by a later one. */
+	/* Readers aren't waited for: what fails here is done by a later one. The log keeps its length, for a commit that
+	   writes over what's there syncs bytes alone, and one that makes the file longer its inode too. */
 	sqlite3_busy_timeout(s->db, 0);
-	sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+	sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
 	sqlite3_busy_timeout(s->db, STORE_READ_WAIT_MS);
 	s->wal_pages = 0;
 }

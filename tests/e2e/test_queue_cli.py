@@ -295,6 +295,16 @@ def test_wait_that_is_over_is_no_failure(queue):
     queue.ask("job", "cancel", str(slow))
 
 
+def test_a_submit_that_is_held_at_once_says_so_once(queue):
+    first = queue.submit("exit 3", "--vram", "1G", tick=True)
+    queue.wait(first, code=1)
+    said = queue.ask("job", "submit", "--after", str(first), "--", "true")
+    assert f"submitted: held: needs job {first}, which ended as failed; " in said.out, said
+    queue.ask("job", "cancel", str(first + 1))
+    said = queue.ask("job", "logs", "-f", str(first + 1), code=None)
+    assert "has ended: cancelled" in said.err and said.err.count("cancelled") == 1, said
+
+
 def test_wait_on_what_is_held_ends(queue):
     bad = queue.submit("exit 1", "--vram", "1G", tick=True)
     after = queue.submit("true", "--after", str(bad), tick=True)

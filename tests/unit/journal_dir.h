@@ -86,7 +86,7 @@ static inline void write_file(const struct dir *d, const char *bytes, size_t n)
 
 static inline void bind(struct journal *j, struct job_record *r, uint32_t attempt)
 {
-	struct job_record bound = {.attempt = attempt,
+	struct job_last bound = {.attempt = attempt,
 		.token = "00112233445566778899aabbccddeeff",
 		.root_id = "root",
 		.machine_key = "machine",
@@ -96,9 +96,9 @@ static inline void bind(struct journal *j, struct job_record *r, uint32_t attemp
 	char log[] = "logs/job001_gpu0-1.log";
 
 	bound.log = log;
-	job_record_set_gpus(&bound, (int32_t[]){0, 1}, (const char *const[]){"GPU-a", "GPU-b"}, 2);
+	job_last_set_gpus(&bound, (int32_t[]){0, 1}, (const char *const[]){"GPU-a", "GPU-b"}, 2);
 	journal_bind(j, r, &bound);
-	job_record_clear_gpus(&bound);
+	job_last_clear_gpus(&bound);
 }
 
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, dir_make, dir_remove)

@@ -35,18 +35,18 @@ static void test_a_journal_of_gpusched_0_3(void **state)
 	struct job_record *r = journal_find_no(j, 1);
 	assert_string_equal(r->command, "true");
 	assert_int_equal(r->status, JOB_OK);
-	assert_int_equal(r->attempts, 1);
-	assert_true(r->has_returncode && r->returncode == 0);
-	assert_int_equal(r->n_peaks, 2);
-	assert_int_equal(r->peaks[1].gpu, 1);
-	assert_int_equal(r->peaks[1].mib, 7801);
-	assert_true(r->has_util && r->avg_util == 84.0);
+	assert_int_equal(r->last->attempts, 1);
+	assert_true(r->has_returncode && r->last->returncode == 0);
+	assert_int_equal(r->last->n_peaks, 2);
+	assert_int_equal(r->last->peaks[1].gpu, 1);
+	assert_int_equal(r->last->peaks[1].mib, 7801);
+	assert_true(r->has_util && r->last->avg_util == 84.0);
 	r = journal_find_no(j, 2);
 	assert_string_equal(r->command, "echo \"\xc3\xa9\" \xf0\x9f\x98\x80\x7f\t");
 	assert_int_equal(r->status, JOB_FAILED);
-	assert_int_equal(r->attempts, 2);
+	assert_int_equal(r->last->attempts, 2);
 	assert_int_equal(r->next_vram, 9750);
-	assert_int_equal(r->returncode, -9);
+	assert_int_equal(r->last->returncode, -9);
 	assert_false(r->has_util);
 	journal_free(j);
 }
@@ -63,19 +63,19 @@ static void test_a_journal_of_gpusched_0_4(void **state)
 	for (uint64_t no = 1; no <= 6; no++)
 		assert_int_equal(journal_find_no(j, no)->status, wanted[no - 1]);
 	struct job_record *r = journal_find_no(j, 2);
-	assert_int_equal(r->pgid, 4711);
+	assert_int_equal(r->last->pgid, 4711);
 	assert_true(r->was_started);
 	assert_false(r->is_bound);
-	assert_int_equal(r->start_ticks, 0);
-	assert_int_equal(r->n_gpus, 2);
-	assert_int_equal(r->gpus[1], 1);
-	assert_string_equal(r->uuids[1], "");
-	assert_string_equal(r->root_id, "");
-	assert_int_equal(journal_find_no(j, 3)->pgid, 0);
-	assert_int_equal(journal_find_no(j, 3)->attempts, 0);
-	assert_int_equal(journal_find_no(j, 4)->attempts, 1);
+	assert_int_equal(r->last->start_ticks, 0);
+	assert_int_equal(r->last->n_gpus, 2);
+	assert_int_equal(r->last->gpus[1], 1);
+	assert_string_equal(r->last->uuids[1], "");
+	assert_string_equal(r->last->root_id, "");
+	assert_int_equal(journal_find_no(j, 3)->last->pgid, 0);
+	assert_int_equal(journal_find_no(j, 3)->last->attempts, 0);
+	assert_int_equal(journal_find_no(j, 4)->last->attempts, 1);
 	assert_int_equal(journal_find_no(j, 4)->next_vram, -1);
-	assert_true(journal_find_no(j, 6)->avg_util == 67.5);
+	assert_true(journal_find_no(j, 6)->last->avg_util == 67.5);
 	assert_string_equal(journal_queue(j), "");
 	assert_int_equal(journal_epoch(j), 0);
 	journal_free(j);
@@ -89,22 +89,22 @@ static void test_folding_of_what_is_absent(void **state)
 	struct job_record *r = journal_find(j, "k#0");
 
 	/* attempts + 1 each, the bump unchanged where it isn't named. */
-	assert_int_equal(r->attempts, 2);
+	assert_int_equal(r->last->attempts, 2);
 	assert_int_equal(r->next_vram, 100);
 	assert_int_equal(r->status, JOB_PENDING);
-	assert_int_equal(r->pgid, 0);
+	assert_int_equal(r->last->pgid, 0);
 	journal_free(j);
 
 	j = fold("{\"key\": \"k#0\", \"event\": \"oom\", \"attempts\": 5, \"next_vram\": 7}\n"
 		 "{\"key\": \"k#0\", \"event\": \"oom\", \"attempts\": 6, \"next_vram\": null}\n");
-	assert_int_equal(journal_find(j, "k#0")->attempts, 6);
+	assert_int_equal(journal_find(j, "k#0")->last->attempts, 6);
 	assert_int_equal(journal_find(j, "k#0")->next_vram, -1);
 	journal_free(j);
 
 	j = fold(
 		"{\"key\": \"k#0\", \"event\": \"done\"}\n{\"key\": \"m#0\", \"event\": \"done\", \"status\": \"new word\"}\n");
 	assert_int_equal(journal_find(j, "k#0")->status, JOB_FAILED);
-	assert_int_equal(journal_find(j, "k#0")->attempts, 1);
+	assert_int_equal(journal_find(j, "k#0")->last->attempts, 1);
 	assert_false(journal_find(j, "k#0")->has_returncode);
 	assert_true(job_status_is_terminal(journal_find(j, "m#0")->status));
 	journal_free(j);
@@ -117,12 +117,12 @@ static void test_peaks_in_any_dress(void **state)
 		"{\"0\": 10, \"1\": 20.9, \"2\": \"30\", \"x\": 4, \"3\": null}, \"avg_util\": 7}\n");
 	struct job_record *r = journal_find(j, "k#0");
 
-	assert_int_equal(r->n_peaks, 4);
-	assert_int_equal(r->peaks[0].mib, 10);
-	assert_int_equal(r->peaks[1].mib, 20);
-	assert_int_equal(r->peaks[2].mib, 30);
-	assert_int_equal(r->peaks[3].mib, 0);
-	assert_true(r->has_util && r->avg_util == 7.0);
+	assert_int_equal(r->last->n_peaks, 4);
+	assert_int_equal(r->last->peaks[0].mib, 10);
+	assert_int_equal(r->last->peaks[1].mib, 20);
+	assert_int_equal(r->last->peaks[2].mib, 30);
+	assert_int_equal(r->last->peaks[3].mib, 0);
+	assert_true(r->has_util && r->last->avg_util == 7.0);
 	journal_free(j);
 }
 
@@ -162,7 +162,7 @@ static void test_numbers_that_would_overflow(void **state)
 
 	assert_int_equal(journal_highest_no(j), 0);
 	assert_int_equal(journal_epoch(j), 0);
-	assert_int_equal(journal_find(j, "k#0")->attempts, 2);
+	assert_int_equal(journal_find(j, "k#0")->last->attempts, 2);
 	assert_int_equal(journal_seen(j, "m#0", "y")->no, 1);
 	journal_free(j);
 }
@@ -263,22 +263,24 @@ static void test_what_each_record_does(void **state)
 	assert_ptr_equal(journal_seen(j, "k#0", "x"), r);
 	bind(j, r, 1);
 	assert_true(r->is_bound && r->status == JOB_RUNNING && !r->was_started);
-	assert_int_equal(r->bound_vram, 8192);
-	assert_string_equal(r->uuids[1], "GPU-b");
-	assert_string_equal(r->machine_key, "machine");
-	assert_int_equal(r->log_offset, 17);
+	assert_int_equal(r->last->bound_vram, 8192);
+	assert_string_equal(r->last->uuids[1], "GPU-b");
+	assert_string_equal(r->last->machine_key, "machine");
+	assert_int_equal(r->last->log_offset, 17);
 	journal_unbind(j, r, "");
-	assert_true(!r->is_bound && r->status == JOB_PENDING && r->attempt == 1);
+	assert_true(!r->is_bound && r->status == JOB_PENDING && r->last->attempt == 1);
 	bind(j, r, 2);
 	journal_started(j, r, 5, 6);
-	assert_true(r->is_bound && r->was_started && r->pgid == 5 && r->start_ticks == 6);
-	assert_int_equal(r->n_gpus, 2);
+	assert_true(
+		r->is_bound && r->was_started && r->last->pgid == 5 && r->last->start_ticks == 6);
+	assert_int_equal(r->last->n_gpus, 2);
 	journal_done_record(
 		j, r, &(struct journal_done){.status = JOB_FAILED, .returncode = 3, .seconds = 1});
-	assert_true(!r->is_bound && r->pgid == 0 && r->attempts == 1 && r->seconds == 1.0);
+	assert_true(!r->is_bound && r->last->pgid == 0 && r->last->attempts == 1 &&
+		    r->last->seconds == 1.0);
 	journal_retry(j, r);
 	assert_int_equal(r->status, JOB_PENDING);
-	assert_int_equal(r->attempts, 1);
+	assert_int_equal(r->last->attempts, 1);
 	assert_int_equal(strlen(r->time), 29);
 	/* A retry of what runs changes nothing. */
 	bind(j, r, 3);
@@ -311,7 +313,7 @@ static void test_ten_thousand_keys_in_memory(void **state)
 	struct journal *j = journal_load_bytes(text.data, text.len);
 	size_t after = mallinfo2().uordblks;
 	assert_int_equal(journal_count(j), 10000);
-	assert_int_equal(journal_find_no(j, 9999)->n_peaks, 1);
+	assert_int_equal(journal_find_no(j, 9999)->last->n_peaks, 1);
 	print_message("# 10,000 keys: %.2f MB\n", (double)(after - before) / 1e6);
 	/* Under a sanitizer mallinfo2 tells nothing. */
 	assert_true(after - before < 5000000);

@@ -104,19 +104,19 @@ static void assert_same_records(const struct journal *a, const struct journal *b
 		assert_string_equal(x->key, y->key);
 		assert_int_equal(x->no, y->no);
 		assert_int_equal(x->status, y->status);
-		assert_int_equal(x->attempts, y->attempts);
-		assert_int_equal(x->attempt, y->attempt);
+		assert_int_equal(x->last->attempts, y->last->attempts);
+		assert_int_equal(x->last->attempt, y->last->attempt);
 		assert_int_equal(x->is_bound, y->is_bound);
 		assert_int_equal(x->was_started, y->was_started);
-		assert_int_equal(x->pgid, y->pgid);
-		assert_int_equal(x->start_ticks, y->start_ticks);
+		assert_int_equal(x->last->pgid, y->last->pgid);
+		assert_int_equal(x->last->start_ticks, y->last->start_ticks);
 		assert_int_equal(x->next_vram, y->next_vram);
-		assert_int_equal(x->n_peaks, y->n_peaks);
-		assert_true(x->avg_util == y->avg_util);
-		assert_true(x->seconds == y->seconds);
+		assert_int_equal(x->last->n_peaks, y->last->n_peaks);
+		assert_true(x->last->avg_util == y->last->avg_util);
+		assert_true(x->last->seconds == y->last->seconds);
 		assert_string_equal(x->time, y->time);
-		assert_string_equal(x->token, y->token);
-		assert_string_equal(x->boot_id, y->boot_id);
+		assert_string_equal(x->last->token, y->last->token);
+		assert_string_equal(x->last->boot_id, y->last->boot_id);
 	}
 }
 
@@ -130,7 +130,7 @@ static void random_step(struct journal *j, unsigned *seed)
 	struct job_record *r = journal_seen(j, key, command);
 	switch (rand_r(seed) % 7) {
 	case 0:
-		bind(j, r, r->attempt + 1);
+		bind(j, r, r->last->attempt + 1);
 		break;
 	case 1:
 		journal_started(j, r, 1 + rand_r(seed) % 99999, (uint64_t)rand_r(seed));

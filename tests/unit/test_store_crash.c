@@ -337,6 +337,34 @@ static void test_the_log_stays_short(void **state)
 	assert_true(st.st_size > 4 << 20);
 }
 
+/* Once it was copied back it's written over in place: a commit that doesn't lengthen it syncs its bytes alone. One that
+   a large transaction made long is cut. */
+static void test_the_log_is_written_over(void **state)
+{
+	struct bed *b = *state;
+	CLEANUP_FREE char *huge = xcalloc(1, 3000001), *wal = xasprintf("%s-wal", b->path);
+	struct stat st;
+	off_t full;
+
+	for (int i = 0; i < 60; i++)
+		submit(b, "true");
+	assert_int_equal(stat(wal, &st), 0);
+	full = st.st_size;
+	assert_in_range(full, 128 * 4096, 1 << 20);
+	for (int i = 0; i < 60; i++)
+		submit(b, "true");
+	assert_int_equal(stat(wal, &st), 0);
+	assert_in_range(
+		st.st_size, full, full + 10 * 4120); /* by the last one before it begins again */
+	memset(huge, 'x', 3000000);
+	submit(b, huge);
+	assert_int_equal(stat(wal, &st), 0);
+	assert_in_range(st.st_size, 3000000, 4000000);
+	submit(b, "true");
+	assert_int_equal(stat(wal, &st), 0);
+	assert_int_equal(st.st_size, 1 << 20);
+}
+
 /* A reader sees all of a transaction or nothing, whatever the writers do meanwhile. */
 static void test_readers_never_see_half(void **state)
 {
@@ -369,6 +397,7 @@ int main(void)
 		T(test_an_error_of_the_disk),
 		T(test_a_full_disk_keeps_the_file_whole),
 		T(test_the_log_stays_short),
+		T(test_the_log_is_written_over),
 		T(test_readers_never_see_half),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
