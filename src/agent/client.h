@@ -55,7 +55,7 @@ struct client {
 	bool has_pinged;
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
-	bool watches_details;
+	bool watches_details, watches_profiling; /* profiling only with details */
 	bool takes_base; /* with details: samples that build on figures it has */
 	uint64_t base_key; /* of the figures it has been sent; 0 none */
 	uint64_t waiting_base; /* of those in `sample`; 0: it has none */

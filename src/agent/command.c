@@ -149,11 +149,14 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 		return err_set(e, -EINVAL,
 			"the message's \"interval_ms\" must lie in 100 to 60000, or be 0");
 	c->watches_details = json_is_true(json_object_get(msg, "details"));
+	c->watches_profiling =
+		c->watches_details && json_is_true(json_object_get(msg, "profiling"));
 	c->takes_base = c->watches_details && json_is_true(json_object_get(msg, "base"));
 	c->may_slow = json_is_true(json_object_get(msg, "may_slow"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;
-	c->seen_number = 0;
+	/* Figures of profiling are of looks that were made for them: what was seen before doesn't count. */
+	c->seen_number = c->watches_profiling ? ledger_number(a->ledger) : 0;
 	return 0;
 }
 

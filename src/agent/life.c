@@ -116,6 +116,7 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->ledger = ledger_new();
 	a->promise = promise_new(o->promise_dir);
 	a->sampler = sampler_new(o->open_gpu);
+	a->profiler = profiler_new();
 	a->files = files_new();
 	a->lanes = lanes_new();
 	a->lane_drafts = lane_drafts_new();
@@ -172,13 +173,13 @@ void agent_done(struct agent *a)
 	lanes_free(a->lanes);
 	attempts_done(&a->attempts);
 	sampler_free(a->sampler);
+	profiler_free(a->profiler);
 	promise_free(a->promise);
 	ledger_free(a->ledger);
 	fences_done(&a->fences);
 	retired_free(a->retired);
-	buf_done(&a->frame[0]);
-	buf_done(&a->frame[1]);
-	buf_done(&a->frame[2]);
+	for (size_t i = 0; i < FRAME_N; i++)
+		buf_done(&a->frame[i]);
 	buf_done(&a->base_frame);
 	sample_base_done(&a->base);
 	host_reader_done(&a->host);
@@ -288,6 +289,8 @@ static void give_up_office(struct agent *a)
 	a->promise = NULL;
 	sampler_free(a->sampler);
 	a->sampler = NULL;
+	profiler_free(a->profiler);
+	a->profiler = NULL;
 	a->attempts.changed = ring_of;
 	prctl(PR_SET_NAME, SUPERVISE_SHIM_NAME);
 }

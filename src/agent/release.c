@@ -61,7 +61,7 @@ static void begin(struct agent *a, struct client *c)
 
 static void finish(struct agent *a, struct client *c)
 {
-	if (sampler_has_let_go(a->sampler)) {
+	if (sampler_has_let_go(a->sampler) && profiler_is_gone(a->profiler)) {
 		c->release = RELEASE_HELD;
 		client_send(c, json_pack("{s:s}", "op", "released"));
 	} else if (a->now_ms - c->release_since_ms >= CLOSE_MS) {

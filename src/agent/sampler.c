@@ -33,6 +33,7 @@
 /* Process lists are read again after that, if nobody places jobs by them. */
 #define OLD_PROCS_MS 1900
 
+#define WANTS (SAMPLER_DETAILS | SAMPLER_PROFILING)
 #define ALLOWANCES (SAMPLER_MAY_SLEEP | SAMPLER_OLD_PROCS)
 
 /* What the parent sends. */
@@ -47,6 +48,7 @@ struct answer {
 	bool has_details, has_old_procs, has_foreign_pids;
 	int64_t driver_us;
 	struct gpu_call slowest;
+	struct gpu_profiling profiling;
 	char driver[32], cuda[16], library[32];
 	uint64_t number, seq;
 	int64_t begun_ms, ended_ms;
@@ -86,7 +88,7 @@ struct eye {
 /* Details for whoever wants them, an allowance only if everybody gives it. */
 static unsigned join(unsigned a, unsigned b)
 {
-	return ((a | b) & SAMPLER_DETAILS) | (a & b & ALLOWANCES);
+	return ((a | b) & WANTS) | (a & b & ALLOWANCES);
 }
 
 /* Waits for requests; answers only the last of those that are there: it's begun after all of them. */
@@ -172,6 +174,7 @@ static int ask_backend(
 {
 	struct gpu_ask ask = {
 		.details = flags & SAMPLER_DETAILS,
+		.profiling = (flags & SAMPLER_PROFILING) && (flags & SAMPLER_DETAILS),
 		.lets_sleep = flags & SAMPLER_MAY_SLEEP,
 		.old_procs = (flags & SAMPLER_OLD_PROCS) && y->procs_ms &&
 			     begun_ms - y->procs_ms < OLD_PROCS_MS,
@@ -222,11 +225,12 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 		.n_instances =
 			s->n_instances < GPU_INSTANCE_MAX ? s->n_instances : GPU_INSTANCE_MAX,
 		.n_left_out = s->n_left_out,
-		.has_details = s->more != NULL,
+		.has_details = s->has_details,
 		.has_old_procs = s->has_old_procs,
 		.has_foreign_pids = s->has_foreign_pids,
 		.driver_us = s->driver_us,
 		.slowest = s->slowest,
+		.profiling = s->profiling,
 		.number = number,
 		.seq = s->seq,
 		.begun_ms = s->begun_ms,
@@ -439,6 +443,7 @@ static void take_answer(const struct buf *in, const struct answer *a, struct gpu
 		.has_foreign_pids = a->has_foreign_pids,
 		.driver_us = a->driver_us,
 		.slowest = a->slowest,
+		.profiling = a->profiling,
 	};
 	memcpy(ret->source, a->source, sizeof(ret->source));
 	memcpy(ret->error, a->error, sizeof(ret->error));

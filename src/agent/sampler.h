@@ -35,11 +35,12 @@ int sampler_fd(const struct sampler *s);
  * is what admission needs: all process lists read anew, sleeping cards woken.
  */
 uint64_t sampler_ask(struct sampler *s, int64_t now_ms);
-/* What a request wants besides; of several that wait, one answer gives the details any wants and the allowances all give. */
+/* What a request wants besides; of several that wait, one answer gives the details and figures any wants and the allowances all give. */
 enum {
 	SAMPLER_DETAILS = 1,
 	SAMPLER_MAY_SLEEP = 2, /* sleeping cards sleep on */
 	SAMPLER_OLD_PROCS = 4, /* process lists may be 2 s old */
+	SAMPLER_PROFILING = 8, /* with details: also NVML's own profiling counters */
 };
 #define SAMPLER_LOOKS (SAMPLER_DETAILS | SAMPLER_MAY_SLEEP) /* for those who place no jobs by it */
 uint64_t sampler_ask_as(struct sampler *s, int64_t now_ms, unsigned flags);

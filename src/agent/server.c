@@ -194,7 +194,8 @@ static void take_children(struct agent *a)
 	pid_t pid;
 
 	while (n < REAP_MAX && (pid = waitpid(-1, &r[n].status, WNOHANG)) > 0) {
-		if (sampler_reaped(a->sampler, pid, a->now_ms))
+		if (sampler_reaped(a->sampler, pid, a->now_ms) ||
+			profiler_reaped(a->profiler, pid, r[n].status, a->now_ms))
 			continue;
 		r[n++].pid = pid;
 	}
@@ -334,6 +335,24 @@ static void look_around(struct agent *a)
 		agent_ask_sample(a);
 }
 
+static bool wants_profiling(const struct agent *a)
+{
+	for (size_t i = 0; i < a->n_clients; i++) {
+		const struct client *c = a->clients[i];
+
+		if (c->watch_ms && c->watches_profiling && !c->is_dead && !c->has_left)
+			return true;
+	}
+	return false;
+}
+
+/* The helper is there while somebody wants figures; an engine of its own would hold a driver that's to be let go of. */
+static void look_at_profiler(struct agent *a)
+{
+	profiler_want(a->profiler,
+		wants_profiling(a) && !sampler_is_released(a->sampler) && !a->leaving, a->now_ms);
+}
+
 /* Who gets details only looks; what the others see they may place jobs by. */
 static void ask_for_watchers(struct agent *a)
 {
@@ -349,10 +368,13 @@ static void ask_for_watchers(struct agent *a)
 			continue;
 		is_due = true;
 		if (c->watches_details)
-			wants = SAMPLER_DETAILS;
+			wants |= SAMPLER_DETAILS;
 		else
 			flags = SAMPLER_DETAILS;
 	}
+	if ((wants & SAMPLER_DETAILS) && wants_profiling(a) &&
+		profiler_wants_gpm(a->profiler, a->now_ms))
+		wants |= SAMPLER_PROFILING;
 	if (is_due)
 		sampler_ask_as(a->sampler, a->now_ms, (flags & ~(unsigned)SAMPLER_DETAILS) | wants);
 }
@@ -419,6 +441,7 @@ static int64_t wait_ms(struct agent *a)
 	sooner_at(a, &ms, a->idle_since_ms + a->idle_ms);
 	sooner(&ms, attempts_turn(&a->attempts, a->now_ms));
 	sooner(&ms, sampler_turn(a->sampler, a->now_ms));
+	sooner(&ms, profiler_turn(a->profiler, a->now_ms));
 	sooner(&ms, launch_wait_ms(a));
 	sooner(&ms, lanes_wait_ms(a));
 	sooner(&ms, files_wait_ms(a));
@@ -431,7 +454,7 @@ static int64_t wait_ms(struct agent *a)
 
 /* ---- the loop ---- */
 
-enum { POLL_LISTEN, POLL_BELL, POLL_SIGNAL, POLL_SAMPLER, POLL_FILES, POLL_CLIENTS };
+enum { POLL_LISTEN, POLL_BELL, POLL_SIGNAL, POLL_SAMPLER, POLL_PROFILER, POLL_FILES, POLL_CLIENTS };
 
 static size_t fill_poll(struct agent *a, struct pollfd *p)
 {
@@ -439,6 +462,7 @@ static size_t fill_poll(struct agent *a, struct pollfd *p)
 	p[POLL_BELL] = (struct pollfd){.fd = a->bell_fd, .events = POLLIN};
 	p[POLL_SIGNAL] = (struct pollfd){.fd = a->signal_fd, .events = POLLIN};
 	p[POLL_SAMPLER] = (struct pollfd){.fd = sampler_fd(a->sampler), .events = POLLIN};
+	p[POLL_PROFILER] = (struct pollfd){.fd = profiler_fd(a->profiler), .events = POLLIN};
 	p[POLL_FILES] = (struct pollfd){.fd = files_fd(a), .events = POLLIN};
 	for (size_t i = 0; i < a->n_clients; i++) {
 		const struct client *c = a->clients[i];
@@ -464,6 +488,8 @@ static void take_events(struct agent *a, const struct pollfd *p)
 		take_rings(a);
 	if (p[POLL_SAMPLER].revents)
 		take_snapshot(a);
+	if (p[POLL_PROFILER].revents)
+		profiler_read(a->profiler, a->now_ms);
 	if (p[POLL_FILES].revents)
 		files_heard(a);
 	for (size_t i = 0; i < n; i++)
@@ -500,6 +526,7 @@ static void act(struct agent *a)
 	for (size_t i = 0; i < a->n_clients; i++)
 		write_client(a, a->clients[i]);
 	drop_dead_clients(a);
+	look_at_profiler(a);
 	lane_drafts_sweep(a);
 	/* Commands that waited may have been read just now. */
 	launch_turn(a);

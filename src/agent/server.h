@@ -11,6 +11,7 @@
 #include "agent/fence.h"
 #include "agent/launch.h"
 #include "agent/ledger.h"
+#include "agent/profiler.h"
 #include "agent/promise.h"
 #include "agent/root.h"
 #include "agent/sampler.h"
@@ -21,6 +22,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* How samples are made for those who watch. */
+enum frame_kind {
+	FRAME_PLAIN,
+	FRAME_DETAILS,
+	FRAME_PROFILING,
+	FRAME_DETAILS_ON_BASE,
+	FRAME_PROFILING_ON_BASE,
+	FRAME_N
+};
 
 struct agent {
 	struct root root;
@@ -35,6 +46,7 @@ struct agent {
 	struct ledger *ledger;
 	struct promise *promise;
 	struct sampler *sampler;
+	struct profiler *profiler;
 	struct launch launch;
 	struct lanes *lanes;
 	struct lane_drafts *lane_drafts; /* documents of which more is to come (lane_command.c) */
@@ -48,10 +60,11 @@ struct agent {
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
-	/* The last sample as a frame of each kind (answer.c), and its number. */
-	struct buf frame[3];
-	uint64_t frame_number[3];
-	uint64_t frame_changes[3]; /* what ledger_changes said then */
+	/* The last sample as a frame of each kind, and its number. */
+	struct buf frame[FRAME_N];
+	uint64_t frame_number[FRAME_N];
+	uint64_t frame_changes[FRAME_N]; /* what ledger_changes said then */
+	uint64_t frame_profile[FRAME_N]; /* what profiler_changes said then */
 	struct sample_base base; /* what frames build on, and itself as a frame */
 	struct buf base_frame;
 	uint64_t last_base;

@@ -17,6 +17,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+enum { PROFILE_INTERVAL_MS = 500 };
+
 void once_terminal(struct row_style *ret)
 {
 	const char *columns = getenv("COLUMNS");
@@ -33,9 +35,11 @@ void once_terminal(struct row_style *ret)
 
 static bool all_settled(struct look *h, void *arg)
 {
-	(void)arg;
+	const struct global_options *g = arg;
+
 	for (size_t i = 0; i < fleet_count(h->fleet); i++)
-		if (!look_is_settled(fleet_at(h->fleet, i)))
+		if (!look_is_settled(fleet_at(h->fleet, i)) ||
+			(g->dcgm && !look_is_profiled(fleet_at(h->fleet, i))))
 			return false;
 	return true;
 }
@@ -154,7 +158,10 @@ int cmd_once_exec(const struct program *p, struct err *e)
 	CLEANUP(config_done) struct config config = {0};
 	CLEANUP(look_close) struct look h = {0};
 	CLEANUP(picture_done) struct picture pic = {0};
-	struct look_wish wish = {.local = true, .details = true};
+	struct look_wish wish = {.local = true,
+		.details = true,
+		.profiling = g->dcgm,
+		.interval_ms = g->dcgm ? PROFILE_INTERVAL_MS : 0};
 	int r = global_config(p, &config, e);
 
 	if (r < 0)
@@ -163,7 +170,7 @@ int cmd_once_exec(const struct program *p, struct err *e)
 	r = look_open(&h, p, &wish, &config, e);
 	if (r < 0)
 		return r;
-	look_run(&h, (int64_t)(g->timeout_s * 1000), all_settled, NULL);
+	look_run(&h, (int64_t)(g->timeout_s * 1000), all_settled, (void *)g);
 	if (h.signal_no)
 		return 128 + h.signal_no;
 	picture_make(&h, &pic);

@@ -38,7 +38,7 @@ const struct option_spec global_specs[] = {
 	{.name = "dcgm",
 		.kind = OPTION_FLAG,
 		AT(dcgm),
-		.text = "enable DCGM's profiling figures in the live monitor"},
+		.text = "profiling figures of the cards (SM, pipes, memory), from DCGM or NVML's own counters, in the live monitor and with --once; they cost power and may have one user at a time"},
 	{.name = "debug",
 		.kind = OPTION_FLAG,
 		AT(debug),

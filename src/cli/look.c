@@ -5,13 +5,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/hosts.h"
+#include "core/profile.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 };
+enum { LOOK_MS = 100, PROFILE_MS = 6000 };
 
 bool look_has_answered(const struct fleet_host *h)
 {
@@ -21,6 +22,17 @@ bool look_has_answered(const struct fleet_host *h)
 bool look_is_settled(const struct fleet_host *h)
 {
 	return look_has_answered(h) || h->state == HOST_DOWN || h->state == HOST_AUTH;
+}
+
+/* Counters tell of the time between two looks, so the first sample has none. */
+bool look_is_profiled(const struct fleet_host *h)
+{
+	const struct sample *s = h->sample;
+
+	if (!s || h->state != HOST_UP || !s->with_profiling ||
+		s->snap.profiling.source == PROFILE_NONE || profile_has_any(&s->snap))
+		return true;
+	return clock_boot_ms() - h->started_ms - h->first_sample_ms >= PROFILE_MS;
 }
 
 char *look_address(const struct fleet_host *h)
@@ -123,7 +135,8 @@ int look_open(struct look *h, const struct program *p, const struct look_wish *w
 	struct config *config, struct err *e)
 {
 	struct fleet_owner owner = {.arg = h, .changed = on_changed};
-	struct fleet_options o = {.interval_ms = w->interval_ms, .details = w->details};
+	struct fleet_options o = {
+		.interval_ms = w->interval_ms, .details = w->details, .profiling = w->profiling};
 	bool wants_config = w->remote || (w->only && strcmp(w->only, "local") != 0);
 	int r;
 

@@ -17,6 +17,7 @@ struct look_wish {
 	const char *only; /* "local", or one nickname of config.yml, and then nothing else; NULL */
 	int64_t interval_ms; /* of samples; 0: one of each host and no more */
 	bool details;
+	bool profiling; /* with details, and at an interval: figures of profiling too */
 };
 
 struct look {
@@ -51,5 +52,7 @@ void look_close(struct look *h);
 bool look_has_answered(const struct fleet_host *h);
 /* It has answered, or won't within this look: it's down, or wants a person. */
 bool look_is_settled(const struct fleet_host *h);
+/* The figures of profiling that were wanted are there, or won't come within this look: it's known why, or they took too long. */
+bool look_is_profiled(const struct fleet_host *h);
 /* "alice@gpu1:22"; NULL for this machine. The caller frees. */
 char *look_address(const struct fleet_host *h);

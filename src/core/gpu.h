@@ -128,6 +128,23 @@ struct gpu_call {
 	int64_t took_us;
 };
 
+/* Where figures of profiling come from (core/profile.h). */
+enum profile_source {
+	PROFILE_NOT_ASKED, /* nobody wants them */
+	PROFILE_STARTING, /* they're wanted, and nothing was heard yet */
+	PROFILE_DCGM,
+	PROFILE_GPM, /* NVML's calls, Hopper and later */
+	PROFILE_SIM,
+	PROFILE_NONE, /* there's nowhere to have them from: why says so */
+	PROFILE_SOURCE_N,
+};
+
+struct gpu_profiling {
+	enum profile_source source;
+	char error[32]; /* why not from DCGM, as a word: "dcgm_import_failed", ...; "" */
+	char why[400]; /* the sentence behind it, or behind "none"; "" */
+};
+
 struct gpu_snapshot {
 	uint64_t seq;
 	int64_t begun_ms; /* BOOTTIME before the first question to the driver */
@@ -145,6 +162,7 @@ struct gpu_snapshot {
 	bool has_foreign_pids;
 	int64_t driver_us; /* spent in the driver; 0 unknown */
 	struct gpu_call slowest; /* of this look */
+	struct gpu_profiling profiling;
 	char driver[32], cuda[16], library[32]; /* versions; "" unknown */
 	struct gpu_proc_more *more; /* parallel to procs; NULL without details; owned */
 	uint32_t n_instances;

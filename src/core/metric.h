@@ -16,7 +16,10 @@ enum metric_kind {
 	KIND_STATE, /* one of several words, or bits: neither does */
 };
 
-/* X(ID, json key, unit, tier, kind, what it is). The rows up to RECOVERY are in every sample, the rest only in one with details. */
+/*
+ * X(ID, json key, unit, tier, kind, what it is). The rows up to RECOVERY are in every sample, those up to REJECTED only in
+ * one with details, the last ones only in one that somebody wants with profiling (core/profile.h).
+ */
 #define METRIC_TABLE(X) \
 	X(MEM_TOTAL, "mem_total_mib", "MiB", TIER_FAST, KIND_GAUGE, "memory the card has") \
 	X(MEM_USED, "mem_used_mib", "MiB", TIER_FAST, KIND_GAUGE, \
@@ -83,7 +86,7 @@ enum metric_kind {
 	X(PCIE_WIDTH_MAX, "pcie_width_max", "lanes", TIER_STATIC, KIND_GAUGE, \
 		"most PCIe lanes of card and slot") \
 	X(PCIE_TX, "pcie_tx_kib_s", "KiB/s", TIER_FAST, KIND_GAUGE, \
-		"sent by the card over PCIe; not asked on machines of 3 and more cards whose driver has no byte counters") \
+		"sent by the card over PCIe; not asked on machines of 3 and more cards whose driver has no byte counters, but where profiling has it") \
 	X(PCIE_RX, "pcie_rx_kib_s", "KiB/s", TIER_FAST, KIND_GAUGE, \
 		"received by the card over PCIe; as pcie_tx_kib_s") \
 	X(PCIE_REPLAYS, "pcie_replay_count", "count", TIER_SLOW, KIND_COUNTER, \
@@ -154,12 +157,33 @@ enum metric_kind {
 	X(MIG_PENDING, "mig_mode_pending", "bool", TIER_SLOW, KIND_STATE, \
 		"mig_mode after the next reset") \
 	X(REJECTED, "rejected_count", "count", TIER_FAST, KIND_COUNTER, \
-		"figures of this card that the driver gave out of any range, and that were left out")
+		"figures of this card that the driver gave out of any range, and that were left out") \
+	X(SM_ACTIVE, "sm_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"share of time that multiprocessors had work, over all of them") \
+	X(SM_OCCUPANCY, "sm_occupancy_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"warps that were resident, of those that could be") \
+	X(TENSOR_ACTIVE, "tensor_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"share of cycles the tensor pipes were busy") \
+	X(FP64_ACTIVE, "fp64_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the same of the pipe for 64-bit floating point") \
+	X(FP32_ACTIVE, "fp32_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the same of the pipe for 32-bit floating point") \
+	X(FP16_ACTIVE, "fp16_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the same of the pipe for 16-bit floating point, without the tensor pipes") \
+	X(INT_ACTIVE, "int_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the same of the pipe for integers") \
+	X(DRAM_ACTIVE, "dram_active_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"share of cycles the memory's interface moved data") \
+	X(INSTRUCTIONS, "instruction_throughput_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"the busiest pipe: the highest of tensor, fp64, fp32, fp16 and int") \
+	X(SOL, "sol_pct", "%", TIER_FAST, KIND_GAUGE, \
+		"what comes nearest to its limit (speed of light): the higher of instruction throughput and dram_active_pct")
 
 #define METRIC_ENUM(id, key, unit, tier, kind, text) METRIC_##id,
 enum metric { METRIC_TABLE(METRIC_ENUM) METRIC_N };
 #undef METRIC_ENUM
 #define METRIC_PLAIN_N (METRIC_RECOVERY + 1)
+#define METRIC_PROFILE_FIRST METRIC_SM_ACTIVE /* from here on they're of profiling */
 
 struct metric_info {
 	const char *key;

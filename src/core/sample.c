@@ -42,11 +42,17 @@ json_t *sample_text(const char *s)
 	return json_string(buf_str(&b));
 }
 
+static size_t metrics_of(const struct sample *s)
+{
+	if (s->with_details && s->with_profiling)
+		return METRIC_N;
+	return s->with_details ? METRIC_PROFILE_FIRST : METRIC_PLAIN_N;
+}
+
 void sample_put_metrics(
-	const struct value *m, bool with_details, const struct value *base, json_t *o)
+	const struct value *m, size_t n, bool with_details, const struct value *base, json_t *o)
 {
 	json_t *absent = json_object(), *present = json_object();
-	size_t n = with_details ? METRIC_N : METRIC_PLAIN_N;
 
 	for (size_t i = 0; i < n; i++) {
 		if (base && value_is_same(base[i], m[i]))
@@ -85,9 +91,9 @@ static void put_ills(const struct gpu_card *c, json_t *o)
 		json_object_set_new_nocheck(o, "reset", json_string(gpu_reset_name(c->reset)));
 }
 
-static json_t *encode_card(
-	const struct gpu_card *c, int64_t promised_mib, bool with_details, const struct value *base)
+static json_t *encode_card(const struct sample *s, uint32_t i, const struct value *base)
 {
+	const struct gpu_card *c = &s->snap.cards[i];
 	json_t *o = json_object();
 
 	json_object_set_new_nocheck(o, "index", json_integer(c->index));
@@ -99,11 +105,12 @@ static json_t *encode_card(
 	json_object_set_new_nocheck(o, "is_blind", json_boolean(c->is_blind));
 	json_object_set_new_nocheck(o, "numa", json_integer(c->numa));
 	json_object_set_new_nocheck(o, "nvlink_peers", json_integer((json_int_t)c->nvlink_peers));
-	json_object_set_new_nocheck(o, "promised_mib", json_integer(promised_mib));
+	json_object_set_new_nocheck(
+		o, "promised_mib", json_integer(s->promised_mib ? s->promised_mib[i] : 0));
 	put_instance(c, o);
 	put_ills(c, o);
-	sample_put_metrics(c->m, with_details, base, o);
-	if (with_details)
+	sample_put_metrics(c->m, metrics_of(s), s->with_details, base, o);
+	if (s->with_details)
 		json_object_set_new_nocheck(o, "arch", sample_text(c->arch));
 	return o;
 }
@@ -168,9 +175,7 @@ json_t *sample_encode_on(const struct sample *s, const struct sample_base *b)
 	       *rows = json_array();
 
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
-		json_t *card =
-			encode_card(&s->snap.cards[i], s->promised_mib ? s->promised_mib[i] : 0,
-				s->with_details, b ? b->cards[i].m : NULL);
+		json_t *card = encode_card(s, i, b ? b->cards[i].m : NULL);
 
 		if (s->lane_mib && s->lane_mib[i] > 0)
 			json_object_set_new_nocheck(card, "lane_mib", json_integer(s->lane_mib[i]));

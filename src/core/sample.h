@@ -51,6 +51,8 @@ struct sample {
 	 * with false leaves out what the snapshot may have of these; decoding says which it was.
 	 */
 	bool with_details;
+	/* Besides the details the figures of profiling, and where they come from (snap.profiling). */
+	bool with_profiling;
 	bool has_host;
 	struct host_figures host;
 	/* In every sample of an agent, with details or without. */

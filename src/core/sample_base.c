@@ -23,7 +23,9 @@ void sample_base_take(struct sample_base *b, const struct gpu_snapshot *s, uint6
 	b->cards = xcalloc(s->n_cards, sizeof(*b->cards));
 	for (uint32_t i = 0; i < s->n_cards; i++) {
 		memcpy(b->cards[i].uuid, s->cards[i].uuid, sizeof(b->cards[i].uuid));
-		memcpy(b->cards[i].m, s->cards[i].m, sizeof(b->cards[i].m));
+		/* Those of profiling never stay the same, and not everybody wants them. */
+		memcpy(b->cards[i].m, s->cards[i].m,
+			METRIC_PROFILE_FIRST * sizeof(b->cards[i].m[0]));
 	}
 }
 
@@ -36,10 +38,10 @@ bool sample_base_fits(const struct sample_base *b, const struct gpu_snapshot *s)
 	for (uint32_t i = 0; i < s->n_cards; i++) {
 		if (strcmp(b->cards[i].uuid, s->cards[i].uuid) != 0)
 			return false;
-		for (size_t k = 0; k < METRIC_N; k++)
+		for (size_t k = 0; k < METRIC_PROFILE_FIRST; k++)
 			n_other += !value_is_same(b->cards[i].m[k], s->cards[i].m[k]);
 	}
-	return n_other <= (size_t)METRIC_N * s->n_cards / 2;
+	return n_other <= (size_t)METRIC_PROFILE_FIRST * s->n_cards / 2;
 }
 
 json_t *sample_base_encode(const struct sample_base *b)
@@ -50,7 +52,7 @@ json_t *sample_base_encode(const struct sample_base *b)
 		json_t *card = json_object();
 
 		json_object_set_new_nocheck(card, "uuid", sample_text(b->cards[i].uuid));
-		sample_put_metrics(b->cards[i].m, true, NULL, card);
+		sample_put_metrics(b->cards[i].m, METRIC_PROFILE_FIRST, true, NULL, card);
 		json_array_append_new(cards, card);
 	}
 	json_object_set_new_nocheck(o, "op", json_string("sample-base"));

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/profile.h"
 
 #include <string.h>
 
@@ -196,6 +197,12 @@ static void put_texts(const struct gpu_proc_more *m, size_t *room, json_t *row)
 	json_decref(a);
 }
 
+static json_t *encode_profiling(const struct gpu_profiling *p)
+{
+	return json_pack("{s:s, s:o, s:o}", "source", profile_source_name(p->source), "error",
+		sample_text(p->error), "why", sample_text(p->why));
+}
+
 void sample_put_details(const struct sample *s, json_t *msg)
 {
 	const struct gpu_snapshot *snap = &s->snap;
@@ -222,6 +229,8 @@ void sample_put_details(const struct sample *s, json_t *msg)
 			json_pack("{s:o, s:i, s:I}", "what", sample_text(snap->slowest.what),
 				"index", (int)snap->slowest.index, "took_us",
 				(json_int_t)snap->slowest.took_us));
+	if (s->with_profiling)
+		json_object_set_new_nocheck(msg, "profiling", encode_profiling(&snap->profiling));
 	if (s->has_host)
 		json_object_set_new_nocheck(msg, "host", encode_host(&s->host));
 }
@@ -318,6 +327,24 @@ static int decode_slowest(const json_t *msg, struct gpu_snapshot *snap, struct e
 	return 0;
 }
 
+/* Only where it was asked for; agents of before don't know it. */
+static int decode_profiling(const json_t *o, struct sample *s, struct err *e)
+{
+	struct gpu_profiling *p = &s->snap.profiling;
+	char source[16];
+
+	if (!json_is_object(o))
+		return 0;
+	if (sample_take_text(json_object_get(o, "source"), source, sizeof(source), "source", e) ||
+		sample_take_text(
+			json_object_get(o, "error"), p->error, sizeof(p->error), "error", e) ||
+		sample_take_text(json_object_get(o, "why"), p->why, sizeof(p->why), "why", e))
+		return -EINVAL;
+	p->source = profile_source_from_name(source);
+	s->with_profiling = true;
+	return 0;
+}
+
 int sample_take_details(const json_t *msg, const json_t *procs, struct sample *s, struct err *e)
 {
 	struct gpu_snapshot *snap = &s->snap;
@@ -330,7 +357,8 @@ int sample_take_details(const json_t *msg, const json_t *procs, struct sample *s
 	snap->more = xcalloc(snap->n_procs, sizeof(*snap->more));
 	for (uint32_t i = 0; !r && i < snap->n_procs; i++)
 		r = take_row(json_array_get(procs, i), &snap->procs[i], &snap->more[i], e);
-	if (r || (r = decode_slowest(msg, snap, e)) || (r = decode_instances(msg, s, e)))
+	if (r || (r = decode_slowest(msg, snap, e)) || (r = decode_instances(msg, s, e)) ||
+		(r = decode_profiling(json_object_get(msg, "profiling"), s, e)))
 		return r;
 	if (sample_take_text(json_object_get(msg, "driver"), snap->driver, sizeof(snap->driver),
 		    "driver", e) ||

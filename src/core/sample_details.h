@@ -10,9 +10,9 @@ json_t *sample_value(struct value v);
 struct value sample_take_value(const json_t *v);
 /* A card's "m" and "absent" into its figures; those that aren't named stay. */
 void sample_take_metrics(const json_t *o, struct value *m);
-/* Into "m" and "absent" of o; those that are as in base aren't told (NULL: all are). */
+/* The first n into "m" and "absent" of o; those that are as in base aren't told (NULL: all are). */
 void sample_put_metrics(
-	const struct value *m, bool with_details, const struct value *base, json_t *o);
+	const struct value *m, size_t n, bool with_details, const struct value *base, json_t *o);
 /* A text of at most size - 1 bytes, cut between characters. */
 int sample_take_text(const json_t *v, char *ret, size_t size, const char *key, struct err *e);
 

@@ -39,6 +39,7 @@ struct fleet_host {
 	int64_t sample_at_ms; /* our BOOTTIME when it arrived */
 	int64_t rtt_ms; /* of the last exchange; -1 unknown */
 	int64_t clock_offset_ms; /* its wall clock less ours, half the round trip allowed for */
+	int64_t started_ms; /* our BOOTTIME when it was added */
 	/* --debug: when each step was done, ms after the start; -1: not yet */
 	int64_t connected_ms, hello_ms, first_sample_ms;
 };
@@ -47,6 +48,7 @@ struct fleet_options {
 	int64_t interval_ms; /* of samples; 0: one and no more (--once) */
 	bool can_ask; /* a person is at the terminal: passwords and host keys may be asked for */
 	bool details; /* ask for processes' details and host figures too */
+	bool profiling; /* and for figures of profiling; only with details and an interval */
 	bool may_slow; /* nobody asked for this interval: a machine on battery may take twice as long */
 	const char *home; /* control sockets lie below it */
 };

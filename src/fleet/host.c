@@ -111,7 +111,7 @@ void host_publish(struct host *h, struct sample *s)
 	h->pub.sample = h->sample;
 	h->pub.sample_at_ms = clock_boot_ms();
 	if (h->pub.first_sample_ms < 0)
-		h->pub.first_sample_ms = h->pub.sample_at_ms - h->started_ms;
+		h->pub.first_sample_ms = h->pub.sample_at_ms - h->pub.started_ms;
 	if (h->options->interval_ms)
 		set_timer(h->timer, silence_ms(h));
 	else
@@ -153,10 +153,11 @@ static void ask(struct host *h)
 	int details = h->options->details;
 
 	if (h->options->interval_ms)
-		link_send(h->link,
-			json_pack("{s:s, s:I, s:b, s:b, s:b}", "op", "watch", "interval_ms",
-				(json_int_t)h->options->interval_ms, "details", details, "base",
-				details, "may_slow", h->options->may_slow));
+		link_send(
+			h->link, json_pack("{s:s, s:I, s:b, s:b, s:b, s:b}", "op", "watch",
+					 "interval_ms", (json_int_t)h->options->interval_ms,
+					 "details", details, "base", details, "may_slow",
+					 h->options->may_slow, "profiling", h->options->profiling));
 	else
 		link_send(h->link,
 			json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 1, "details", details));
@@ -175,8 +176,8 @@ static void on_up(void *arg, const struct link_hello *hello)
 	h->pub.clock_offset_ms = hello->wall_ms + h->pub.rtt_ms / 2 - clock_wall_ms();
 	link_ssh_steps(h->link, &steps);
 	h->pub.connected_ms =
-		(steps.connected_at_ms < 0 ? now_ms : steps.connected_at_ms) - h->started_ms;
-	h->pub.hello_ms = now_ms - h->started_ms;
+		(steps.connected_at_ms < 0 ? now_ms : steps.connected_at_ms) - h->pub.started_ms;
+	h->pub.hello_ms = now_ms - h->pub.started_ms;
 	set_timer(h->timer, FIRST_SAMPLE_MS);
 	host_set(h, HOST_UP, NULL);
 	ask(h);
@@ -301,13 +302,13 @@ struct host *host_new(struct event_base *base, const struct host_config *config,
 	h->pub = (struct fleet_host){.config = config,
 		.name = config ? config->nickname : "local",
 		.rtt_ms = -1,
+		.started_ms = clock_boot_ms(),
 		.connected_ms = -1,
 		.hello_ms = -1,
 		.first_sample_ms = -1};
 	h->options = o;
 	h->owner = owner;
 	h->index = index;
-	h->started_ms = clock_boot_ms();
 	h->timer = evtimer_new(base, on_timer, h);
 	h->poll = evtimer_new(base, on_poll, h);
 	connect_to(h, base, site, no_site);

@@ -19,7 +19,6 @@ struct host {
 	struct event *timer; /* silence -> SUSPECT -> DOWN */
 	struct sample *sample;
 	struct sample_base base; /* what this link's samples build on */
-	int64_t started_ms;
 	/* Text instead of an agent: */
 	bool is_text, is_running;
 	char *agent_why; /* why there's no agent */

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "core/profile.h"
 #include "gpu/sim_spec.h"
 #include "proc/proc.h"
 
@@ -80,6 +81,15 @@ static void finish_cards(struct gpu_snapshot *s)
 	}
 }
 
+/* A back end that said nothing of them has none. */
+static void finish_profiling(const char *name, struct gpu_profiling *p)
+{
+	if (p->source != PROFILE_NOT_ASKED)
+		return;
+	p->source = PROFILE_NONE;
+	snprintf(p->why, sizeof(p->why), "%s has no profiling counters", name);
+}
+
 int gpu_backend_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
 	return gpu_backend_ask(b, &(struct gpu_ask){0}, ret, e);
@@ -102,6 +112,10 @@ int gpu_backend_ask(
 	if (ask->details && s.more == NULL)
 		s.more = xcalloc(s.n_procs, sizeof(*s.more));
 	finish_cards(&s);
+	if (ask->profiling)
+		finish_profiling(b->impl->name, &s.profiling);
+	for (uint32_t i = 0; !ask->profiling && i < s.n_cards; i++)
+		profile_put_absent(VALUE_NOT_ASKED, &s.cards[i]);
 	s.seq = ++b->seq;
 	snprintf(s.source, sizeof(s.source), "%s", b->impl->name);
 	/* The driver names host pids, which mean other processes in here; simulated jobs are in here too. */

@@ -23,6 +23,7 @@ struct gpu_backend_impl {
 struct gpu_ask {
 	bool details; /* every metric, and what struct gpu_proc_more and struct gpu_instance hold */
 	bool old_procs; /* the process lists may be left out; the snapshot then says has_old_procs and has no rows */
+	bool profiling; /* figures of hardware counters, as far as this back end has them; only with details */
 	bool lets_sleep; /* cards that sleep aren't asked: their figures are absent */
 };
 

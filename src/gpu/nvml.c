@@ -292,6 +292,8 @@ static void stop(struct nvml *n)
 {
 	if (n->is_up)
 		nvml_event_stop(n);
+	for (uint32_t i = 0; n->is_up && i < n->n_cards; i++)
+		nvml_gpm_drop(n, &n->cards[i]);
 	if (n->is_up && n->lib.fn.shutdown != NULL)
 		n->lib.fn.shutdown();
 	n->is_up = false;
@@ -515,6 +517,7 @@ static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *re
 		ret->more = xreallocarray(ret->more, rows.n ? rows.n : 1, sizeof(*ret->more));
 	if (n->count > GPU_MAX)
 		ret->n_left_out += n->count - GPU_MAX;
+	nvml_gpm_look(n, ret);
 	nvml_yield_look(n, now_ms, ret);
 	nvml_rest_look(n, now_ms, ret);
 	nvml_call_take(n, ret);

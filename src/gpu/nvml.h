@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "core/gpu.h"
+#include "core/profile.h"
 #include "gpu/gpu_backend.h"
 #include "gpu/nvml_lib.h"
 
@@ -30,6 +31,15 @@ struct nvml_use {
 };
 
 enum nvml_memory_call { MEMORY_UNDECIDED, MEMORY_V2, MEMORY_V1, MEMORY_UNIFIED };
+
+/* Profiling counters of a card, while somebody wants them. */
+struct nvml_gpm {
+	bool is_known; /* whether it has them: code */
+	int code;
+	struct nvml_gpm_sample *samples[2]; /* ours; [0] the older */
+	int64_t taken_ms; /* when [0] was taken; 0: never */
+	struct value v[PROFILE_N]; /* of the last two */
+};
 
 /* A card as it was enumerated. Invariant: handle is NULL whenever the card may not be asked. */
 struct nvml_card {
@@ -76,6 +86,7 @@ struct nvml_card {
 	bool is_asleep; /* not opened, for that would wake it; known by its bus only */
 	bool may_sleep; /* its power is managed at run time */
 	bool list_gone[LIST_N];
+	struct nvml_gpm gpm;
 	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
 };
@@ -168,6 +179,14 @@ void nvml_mig_cards(
 /* Rows of the card at `position` that name an instance among the cards from first_instance on are that one's. */
 void nvml_mig_move(const struct gpu_snapshot *s, uint32_t position, uint32_t first_instance,
 	struct gpu_proc *rows, uint32_t n_rows);
+
+/*
+ * nvml_gpm.c: figures of profiling into ret->m where ask.profiling wants them; where not, what was taken for them is given
+ * back. `look` says in the snapshot where they come from. `drop` before the library is shut down.
+ */
+void nvml_gpm_card(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret);
+void nvml_gpm_look(const struct nvml *n, struct gpu_snapshot *s);
+void nvml_gpm_drop(struct nvml *n, struct nvml_card *c);
 
 /* nvml_event.c: the event set's life, from one enumeration to the next, and what has come. */
 void nvml_event_start(struct nvml *n);

@@ -11,6 +11,7 @@
 /* Opaque; passed by value. A handle is stale after its card was lost or the library was shut down. */
 struct nvml_device;
 struct nvml_event_set;
+struct nvml_gpm_sample; /* of counters at one moment; two of them make a figure */
 
 enum nvml_code {
 	NVML_OK = 0,
@@ -169,6 +170,27 @@ struct nvml_margin {
 	int32_t celsius;
 };
 
+/* Profiling (GPM), Hopper and later. Its version words are plain numbers. */
+#define NVML_GPM_VERSION 1
+#define NVML_GPM_METRICS_ROOM 333 /* of the largest header; only n_metrics of them are touched */
+
+struct nvml_gpm_support {
+	uint32_t version, is_supported;
+};
+
+struct nvml_gpm_metric {
+	uint32_t id;
+	int32_t code;
+	double value; /* 0 to 100, or MiB/s */
+	const char *texts[3];
+};
+
+struct nvml_gpm_metrics {
+	uint32_t version, n_metrics;
+	struct nvml_gpm_sample *older, *newer;
+	struct nvml_gpm_metric metrics[NVML_GPM_METRICS_ROOM];
+};
+
 #define NVML_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 #define NVML_AT(type, member, offset) \
 	_Static_assert(offsetof(type, member) == (offset), #type "." #member)
@@ -214,6 +236,11 @@ NVML_AT(struct nvml_dynamic_pstates, engine, 4);
 NVML_SIZE(struct nvml_sample, 16);
 NVML_SIZE(struct nvml_margin, 8);
 _Static_assert(NVML_VERSION_WORD(struct nvml_margin, 1) == 0x01000008, "version word");
+NVML_SIZE(struct nvml_gpm_support, 8);
+NVML_SIZE(struct nvml_gpm_metric, 40);
+NVML_AT(struct nvml_gpm_metric, value, 8);
+NVML_SIZE(struct nvml_gpm_metrics, 13344);
+NVML_AT(struct nvml_gpm_metrics, metrics, 24);
 _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are those of LP64");
 
 #define NVML_DEV struct nvml_device *
@@ -312,4 +339,9 @@ _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are t
 	X(event_register, (NVML_DEV, uint64_t, struct nvml_event_set *), \
 		"nvmlDeviceRegisterEvents") \
 	X(event_wait, (struct nvml_event_set *, struct nvml_event *, uint32_t), \
-		"nvmlEventSetWait_v2")
+		"nvmlEventSetWait_v2") \
+	X(gpm_support, (NVML_DEV, struct nvml_gpm_support *), "nvmlGpmQueryDeviceSupport") \
+	X(gpm_alloc, (struct nvml_gpm_sample **), "nvmlGpmSampleAlloc") \
+	X(gpm_free, (struct nvml_gpm_sample *), "nvmlGpmSampleFree") \
+	X(gpm_get, (NVML_DEV, struct nvml_gpm_sample *), "nvmlGpmSampleGet") \
+	X(gpm_metrics, (struct nvml_gpm_metrics *), "nvmlGpmMetricsGet")

@@ -192,6 +192,8 @@ void nvml_card_sample(struct nvml *n, struct nvml_card *c, int64_t now_ms, struc
 		sample_memory(n, c, ret);
 	if (c->handle != NULL)
 		nvml_card_figures(n, c, now_ms, ret);
+	if (c->handle != NULL)
+		nvml_gpm_card(n, c, now_ms, ret);
 	put_ills(c, ret);
 	ret->is_blind = c->is_blind;
 	if (c->handle != NULL) {

@@ -306,6 +306,8 @@ static void put_details(const struct sim *sim, const struct sim_scan *scan, stru
 		if (!gpu_is_instance(c)) {
 			if (c->state == GPU_OK)
 				put_figures(c, scan->is_busy[i]);
+			if (c->state == GPU_OK && sim->base.ask.profiling)
+				sim_profile(c, clock_boot_ms());
 			continue;
 		}
 		g = &s->instances[s->n_instances++];
@@ -318,6 +320,8 @@ static void put_details(const struct sim *sim, const struct sim_scan *scan, stru
 		memcpy(g->uuid, c->uuid, sizeof(g->uuid));
 		memcpy(g->profile, c->profile, sizeof(g->profile));
 	}
+	if (sim->base.ask.profiling)
+		s->profiling.source = PROFILE_SIM;
 	put_use(s);
 }
 

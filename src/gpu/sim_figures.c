@@ -2,6 +2,7 @@
 #include "gpu/sim_figures.h"
 
 #include "base/cleanup.h"
+#include "core/profile.h"
 
 #include <stdio.h>
 
@@ -94,6 +95,28 @@ void sim_figures(struct gpu_card *c, bool is_busy, int64_t now_ms)
 	m[METRIC_PCIE_RX] = value_of(is_busy ? 90000 + wave(now_ms, 4000, phase) * 600 : 0);
 	m[METRIC_HELD_POWER] = value_of(m[METRIC_THROTTLE].v == 0x4 ? 60 : 0);
 	m[METRIC_HELD_THERMAL] = value_of(0);
+}
+
+void sim_profile(struct gpu_card *c, int64_t now_ms)
+{
+	int64_t util = value_is_present(c->m[METRIC_UTIL_GPU]) ? c->m[METRIC_UTIL_GPU].v : 0;
+	int64_t tensor = util * (400 + wave(now_ms, 11000, c->index * 7919) / 4) / 1000;
+	const struct value v[PROFILE_N] = {
+		[PROFILE_SM_ACTIVE] = value_of(util * 9 / 10),
+		[PROFILE_SM_OCCUPANCY] = value_of(util * 4 / 10),
+		[PROFILE_TENSOR] = value_of(tensor),
+		[PROFILE_FP64] = value_of(0),
+		[PROFILE_FP32] = value_of(util / 5),
+		[PROFILE_FP16] = value_of(util / 10),
+		[PROFILE_INT] = value_of(util / 6),
+		[PROFILE_DRAM] = c->m[METRIC_UTIL_MEM],
+		[PROFILE_PCIE_TX] = value_absent(VALUE_UNSUPPORTED),
+		[PROFILE_PCIE_RX] = value_absent(VALUE_UNSUPPORTED),
+		[PROFILE_NVLINK_TX] = value_absent(VALUE_UNSUPPORTED),
+		[PROFILE_NVLINK_RX] = value_absent(VALUE_UNSUPPORTED),
+	};
+
+	profile_put(v, c);
 }
 
 void sim_use(const struct gpu_card *c, uint32_t n, struct gpu_proc_more *ret)

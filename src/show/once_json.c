@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/profile.h"
 #include "show/health.h"
 #include "core/xid.h"
 
@@ -266,6 +267,18 @@ static json_t *slowest_json(const struct gpu_snapshot *s)
 	return o;
 }
 
+static json_t *profiling_json(const struct gpu_snapshot *s)
+{
+	static const struct gpu_profiling nothing;
+	const struct gpu_profiling *p = s ? &s->profiling : &nothing;
+	json_t *o = json_object();
+
+	set(o, "source", text_or_null(profile_source_name(p->source)));
+	set(o, "error", text_or_null(p->error));
+	set(o, "why", text_or_null(p->why));
+	return o;
+}
+
 static json_t *timings_json(const struct show_host *h)
 {
 	json_t *o = json_object();
@@ -303,6 +316,7 @@ static json_t *host_json(const struct show_host *h, bool with_timings)
 	set(o, "driver_took_us", number_or_null(s ? s->driver_us : 0, s && s->driver_us > 0));
 	set(o, "slowest_call", slowest_json(s));
 	set(o, "has_foreign_pids", json_boolean(s && s->has_foreign_pids));
+	set(o, "profiling", profiling_json(s));
 	set(o, "machine", machine_json(h->sample));
 	set(o, "cards", cards);
 	set(o, "processes", processes);

@@ -7,8 +7,10 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/profile.h"
 #include "show/figure.h"
 #include "show/health.h"
+#include "show/profile_columns.h"
 #include "show/table.h"
 
 #include <string.h>
@@ -212,6 +214,29 @@ static void put_table(const struct sample *s, const struct once_style *style, st
 			if (s->snap.instances[k].card == i)
 				add_instance(&t, s, k);
 		add_health(&t, &s->snap.cards[i]);
+	}
+	table_put(&t, &style->row, style->is_compact, out);
+}
+
+static void put_profile_table(
+	const struct sample *s, const struct once_style *style, struct buf *out)
+{
+	struct table_column titles[1 + SHOW_PROFILE_N] = {{"GPU"}};
+	CLEANUP(table_done) struct table t = {0};
+
+	for (size_t i = 0; i < SHOW_PROFILE_N; i++)
+		titles[1 + i] = (struct table_column){show_profile_columns[i].title,
+			.is_number = true, .drop = show_profile_columns[i].drop};
+	table_init(&t, titles, ARRAY_LEN(titles));
+	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
+		const struct gpu_card *c = &s->snap.cards[i];
+
+		if (gpu_is_instance(c))
+			continue;
+		table_row(&t);
+		table_text(&t, ROW_PLAIN, "%d", c->index);
+		for (size_t k = 0; k < SHOW_PROFILE_N; k++)
+			put_percent(&t, c->m[show_profile_columns[k].metric], 5, 101, 101);
 	}
 	table_put(&t, &style->row, style->is_compact, out);
 }
@@ -434,6 +459,18 @@ static void put_left_out(uint32_t n, const struct once_style *style, struct buf 
 	put_sentence(ROW_AMBER, text, style, out);
 }
 
+/* Where figures of profiling come from, or why there are none; where no card has a figure, the sentence alone. */
+static void put_profile(const struct sample *s, const struct once_style *style, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	bool is_complaint = show_profiling_put(s, &b);
+
+	if (b.len)
+		put_sentence(is_complaint ? ROW_AMBER : ROW_DIM, buf_str(&b), style, out);
+	if (profile_has_any(&s->snap))
+		put_profile_table(s, style, out);
+}
+
 static void put_host(
 	const struct show_host *h, size_t number, const struct once_style *style, struct buf *out)
 {
@@ -459,6 +496,7 @@ static void put_host(
 			"no names here, and memory can't be told by process; start it with --pid=host",
 			style, out);
 	put_table(h->sample, style, out);
+	put_profile(h->sample, style, out);
 	show_uses_add(&u, h->sample, -1, -1);
 	put_uses_line("    Users: ", &u, style, out);
 }

@@ -281,6 +281,7 @@ static void open_fleet(struct loop *l, bool can_ask)
 		.can_ask = can_ask,
 		.details = true,
 		.may_slow = true,
+		.profiling = l->o->wants_dcgm,
 		.home = l->o->home};
 
 	l->fleet = fleet_new(l->base, &fo, &owner);

@@ -1,7 +1,9 @@
 /* The unified view: all cards of all nodes in one table, flat, in bands by node, or as cards of several lines. */
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "core/profile.h"
 #include "show/figure.h"
+#include "show/profile_columns.h"
 #include "tui/bar.h"
 #include "tui/view_lines.h"
 
@@ -240,10 +242,25 @@ static void detail_io(const struct monitor *m, struct pen *p, struct card_row r)
 	put_cell(m, p, r, CELL_USERS, "processes");
 }
 
+static void detail_profile(const struct monitor *m, struct pen *p, struct card_row r)
+{
+	for (size_t i = 0; i < SHOW_PROFILE_N; i++) {
+		struct value v = monitor_value(m, r, show_profile_columns[i].metric);
+
+		pen_printf(
+			p, STYLE(INK_DIM), "%s%s ", i ? "  " : "", show_profile_columns[i].title);
+		if (value_is_present(v))
+			pen_printf(
+				p, STYLE(v.v >= 5 ? INK_FOCUS : INK_DIM), "%lld%%", (long long)v.v);
+		else
+			pen_put(p, STYLE(INK_DIM), "-");
+	}
+}
+
 static void draw_detail(
 	struct monitor *m, struct frame *f, struct rect r, const struct line *l, bool is_selected)
 {
-	static const char *const labels[] = {"GPU", "LOAD", "MEM/TEMP", "I/O"};
+	static const char *const labels[] = {"GPU", "LOAD", "MEM/TEMP", "I/O", "PROFILE"};
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.w);
 	bool has_bar = f->grid.cols >= BARS_COLS;
 
@@ -256,8 +273,10 @@ static void draw_detail(
 		detail_load(m, &p, l->at, has_bar);
 	else if (l->part == 2)
 		detail_memory(m, &p, l->at, has_bar);
-	else
+	else if (l->part == 3)
 		detail_io(m, &p, l->at);
+	else
+		detail_profile(m, &p, l->at);
 	frame_hit(f, rect_of(r.x, r.y, r.w, 1), DO_SELECT_CARD,
 		(int64_t)l->at.node << 32 | l->at.card);
 	if (is_selected)
@@ -272,7 +291,8 @@ static void add_card(const struct monitor *m, struct card_row r, struct lines *l
 	if (!m->view.detailed) {
 		lines_add(l, LINE_CARD, 0, r);
 	} else {
-		for (int part = 0; part < 4; part++)
+		/* The fifth only where profiling has something to say. */
+		for (int part = 0; part < 4 + profile_has(monitor_card(m, r)); part++)
 			lines_add(l, LINE_DETAIL, part, r);
 	}
 	if (view_health(m, r, m->view.detailed ? HEALTH_NOTE : HEALTH_WARNING, &b, &ink))

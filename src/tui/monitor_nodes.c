@@ -2,7 +2,9 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/profile.h"
 #include "show/figure.h"
+#include "show/profile_columns.h"
 #include "tui/bar.h"
 #include "tui/view_lines.h"
 
@@ -201,6 +203,50 @@ static void draw_timings(const struct monitor_node *n, struct pen *p, int64_t no
 			(long long)(n->host.sample->snap.driver_us % 1000));
 }
 
+/* ---- profiling ---- */
+
+enum { PROFILE_GPU_CELLS = 4, PROFILE_CELLS = 7 };
+
+/* One table for the three of them: the columns tell them apart. items has room for 1 + SHOW_PROFILE_N. */
+static void fit_profile(
+	const struct monitor *m, struct column *items, struct columns *c, struct rect r)
+{
+	items[0] = (struct column){"GPU", .min = PROFILE_GPU_CELLS};
+	for (size_t i = 0; i < SHOW_PROFILE_N; i++) {
+		const struct show_profile_column *k = &show_profile_columns[i];
+		int w = grid_width(k->title);
+
+		items[1 + i] =
+			(struct column){k->title, .min = w > PROFILE_CELLS ? w : PROFILE_CELLS,
+				.drop = k->drop, .is_number = true};
+	}
+	columns_fit(c, items, 1 + SHOW_PROFILE_N, NULL, r.x + 4, r.w - 4, 1, m->is_compact);
+}
+
+static void draw_profile(struct monitor *m, struct frame *f, const struct line *l, struct rect r)
+{
+	struct column items[1 + SHOW_PROFILE_N];
+	CLEANUP(buf_done) struct buf b = {0};
+	struct columns c;
+
+	fit_profile(m, items, &c, r);
+	if (l->kind == LINE_PROFILE_TITLES) {
+		columns_head(f, &c, r.y, STYLE(INK_DIM), 0, false, 0);
+		return;
+	}
+	view_cell_text(m, l->at, CELL_INDEX, &b);
+	columns_cell(f, &c, 0, r.y, STYLE(INK_PLAIN), buf_str(&b));
+	for (size_t i = 0; i < SHOW_PROFILE_N; i++) {
+		struct value v = monitor_value(m, l->at, show_profile_columns[i].metric);
+
+		buf_clear(&b);
+		if (value_is_present(v))
+			buf_printf(&b, "%lld%%", (long long)v.v);
+		columns_cell(f, &c, 1 + i, r.y,
+			STYLE(value_is_present(v) && v.v >= 5 ? INK_FOCUS : INK_DIM), buf_str(&b));
+	}
+}
+
 static void draw_line(struct monitor *m, struct frame *f, const struct columns *c,
 	const struct line *l, struct rect r, struct view_time now)
 {
@@ -237,6 +283,14 @@ static void draw_line(struct monitor *m, struct frame *f, const struct columns *
 		view_health(m, l->at, HEALTH_NOTE, &b, &ink);
 		pen_printf(&p, STYLE(ink), "%s%s", ink == INK_DIM ? "" : "! ", buf_str(&b));
 		break;
+	case LINE_PROFILING:
+		ink = show_profiling_put(n->host.sample, &b) ? INK_WARN : INK_DIM;
+		pen_put(&p, STYLE(ink), buf_str(&b));
+		break;
+	case LINE_PROFILE_TITLES:
+	case LINE_PROFILE:
+		draw_profile(m, f, l, r);
+		break;
 	case LINE_USERS:
 		show_uses_add(&u, n->host.sample, -1, -1);
 		view_uses_line(f, rect_of(p.x, r.y, pen_left(&p), 1), "Users: ", &u);
@@ -265,6 +319,13 @@ static void add_cards(const struct monitor *m, uint32_t i, struct lines *l)
 		if (view_health(m, (struct card_row){i, k}, HEALTH_NOTE, &b, &ink))
 			lines_add(l, LINE_HEALTH, 0, (struct card_row){i, k});
 	}
+	if (s->snap.profiling.source != PROFILE_NOT_ASKED)
+		lines_add(l, LINE_PROFILING, 0, (struct card_row){i, 0});
+	if (profile_has_any(&s->snap))
+		lines_add(l, LINE_PROFILE_TITLES, 0, (struct card_row){i, 0});
+	for (uint32_t k = 0; k < s->snap.n_cards && profile_has_any(&s->snap); k++)
+		if (!gpu_is_instance(&s->snap.cards[k]))
+			lines_add(l, LINE_PROFILE, 0, (struct card_row){i, k});
 	lines_add(l, LINE_USERS, 0, (struct card_row){i, 0});
 }
 

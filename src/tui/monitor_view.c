@@ -4,7 +4,9 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/text.h"
+#include "core/profile.h"
 #include "show/figure.h"
+#include "show/profile_columns.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +135,28 @@ static void put_debug(const struct monitor *m, struct pen *p)
 	pen_printf(p, STYLE(INK_DIM), " | loading %zu, failed %zu", waiting, monitor_failures(m));
 }
 
+/* On how many of the servers that have cards. An agent of before doesn't know what it's asked for. */
+static void put_profiling(const struct monitor *m, struct pen *p)
+{
+	size_t n = 0, has = 0, waits = 0;
+
+	for (size_t i = 0; i < m->n_nodes; i++) {
+		const struct sample *s = m->nodes[i].host.sample;
+
+		if (!s || !s->snap.n_cards)
+			continue;
+		n++;
+		has += profile_has_any(&s->snap);
+		waits += s->with_profiling && s->snap.profiling.source != PROFILE_NONE;
+	}
+	if (!n || (!has && waits))
+		pen_put(p, STYLE(INK_DIM), " | waiting for profiling");
+	else if (!has)
+		pen_put(p, STYLE(INK_WARN), " | profiling isn't available");
+	else if (has < n)
+		pen_printf(p, STYLE(INK_DIM), " | profiling on %zu of %zu", has, n);
+}
+
 static void draw_title(
 	const struct monitor *m, struct frame *f, struct rect r, struct view_time now)
 {
@@ -156,7 +180,7 @@ static void draw_title(
 	if (monitor_failures(m))
 		pen_printf(&p, STYLE(INK_BAD), " | %zu failed", monitor_failures(m));
 	if (m->wants_dcgm)
-		pen_put(&p, STYLE(INK_WARN), " | profiling isn't available");
+		put_profiling(m, &p);
 	if (m->is_debug)
 		put_debug(m, &p);
 }
@@ -369,6 +393,22 @@ void monitor_draw(struct monitor *m, struct frame *f, int cols, int rows, struct
 
 /* ---- line by line ---- */
 
+static void plain_profile(const struct gpu_card *c, struct buf *out)
+{
+	const char *between = "    Profiling: ";
+
+	for (size_t i = 0; i < SHOW_PROFILE_N; i++) {
+		struct value v = c->m[show_profile_columns[i].metric];
+
+		if (!value_is_present(v))
+			continue;
+		buf_printf(
+			out, "%s%s %lld%%", between, show_profile_columns[i].title, (long long)v.v);
+		between = ", ";
+	}
+	buf_puts(out, ".\n");
+}
+
 static void plain_card(const struct monitor *m, struct card_row r, struct buf *out)
 {
 	static const struct {
@@ -390,8 +430,19 @@ static void plain_card(const struct monitor *m, struct card_row r, struct buf *o
 						     : "unknown");
 	}
 	buf_puts(out, ".\n");
+	if (profile_has(monitor_card(m, r)))
+		plain_profile(monitor_card(m, r), out);
 	if (view_health(m, r, HEALTH_NOTE, &health, &ink))
 		buf_printf(out, "    Health: %s.\n", buf_str(&health));
+}
+
+static void plain_profiling(const struct sample *s, struct buf *out)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	show_profiling_put(s, &b);
+	if (b.len)
+		buf_printf(out, "  %c%s.\n", buf_str(&b)[0] - 'a' + 'A', buf_str(&b) + 1);
 }
 
 void monitor_plain(const struct monitor *m, struct view_time now, struct buf *out)
@@ -413,6 +464,7 @@ void monitor_plain(const struct monitor *m, struct view_time now, struct buf *ou
 		} else {
 			buf_printf(&raw, "%u card%s.\n", node->host.sample->snap.n_cards,
 				node->host.sample->snap.n_cards == 1 ? "" : "s");
+			plain_profiling(node->host.sample, &raw);
 		}
 		for (size_t k = 0; k < n; k++)
 			if (rows[k].node == i)

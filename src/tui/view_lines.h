@@ -11,9 +11,12 @@ enum line_kind {
 	LINE_TITLES,
 	LINE_CARD,
 	LINE_HEALTH,
+	LINE_PROFILING, /* where figures of profiling come from, or why there are none */
+	LINE_PROFILE_TITLES,
+	LINE_PROFILE, /* a card's figures of it */
 	LINE_USERS,
 	LINE_BAND, /* a node above its cards, in the unified view */
-	LINE_DETAIL, /* ... of a card of several lines: part 0 to 3 */
+	LINE_DETAIL, /* ... of a card of several lines: part 0 to 4 */
 	LINE_BLANK
 };
 struct line {

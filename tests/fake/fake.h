@@ -21,6 +21,9 @@ struct nvml_device {
 	bool is_dead;
 };
 
+/* fake_rule.c: writes the call down, and does what the scenario says of it. Its code, 0 without. card -1: about none. */
+int fake_rules(const char *call, int card, bool is_instance);
+
 /* Checks the handle, writes the log, applies the scenario's rules; *ret is the card. Aborts on a handle that isn't good. */
 int fake_begin_device(const char *call, struct nvml_device *d, struct fake_card **ret);
 /* The same for a call about no card. */

@@ -67,48 +67,9 @@ void fake_cpu_end(const int64_t *begun)
 		*cpu_sum() += cpu_now() - *begun;
 }
 
-static void write_log(const char *call, int card)
-{
-	const char *path = getenv("GPUSTOW_FAKE_NVML_LOG");
-	char line[96];
-	int fd, n;
-
-	if (path == NULL || (fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) < 0)
-		return;
-	n = card < 0 ? snprintf(line, sizeof(line), "%s\n", call)
-		     : snprintf(line, sizeof(line), "%s %d\n", call, card);
-	if (write(fd, line, (size_t)n) != n)
-		complain(call, "cannot write the log");
-	close(fd);
-}
-
-/* The scenario's rule for this call, if there's one: its code, after its delay. */
-static int begin_at(const char *call, int card, bool is_instance)
-{
-	struct fake_scenario *s = fake_scenario();
-	int64_t now = fake_now_ms();
-
-	write_log(call, card);
-	for (int i = 0; i < s->n_rules; i++) {
-		const struct fake_rule *r = &s->rules[i];
-
-		if ((strcmp(r->call, call) != 0 && strcmp(r->call, "*") != 0) || now < r->after ||
-			now >= r->until || (r->card >= 0 && r->card != card) ||
-			(r->is_parent_only && is_instance))
-			continue;
-		if (r->act == FAKE_ERR)
-			return (int)r->value;
-		if (r->act == FAKE_HANG)
-			for (;;)
-				pause();
-		nanosleep(&(struct timespec){r->value / 1000, r->value % 1000 * 1000000}, NULL);
-	}
-	return NVML_OK;
-}
-
 static int begin(const char *call, int card)
 {
-	return begin_at(call, card, false);
+	return fake_rules(call, card, false);
 }
 
 int fake_begin(const char *call)
@@ -136,7 +97,7 @@ int fake_begin_device(const char *call, struct nvml_device *d, struct fake_card 
 		complain(call, "stale handle");
 	if (d->is_dead)
 		complain(call, "handle of a card that was reported lost");
-	code = begin_at(call, d->card, d->instance >= 0);
+	code = fake_rules(call, d->card, d->instance >= 0);
 	if (d->card >= s->n_cards || is_lost(&s->cards[d->card], fake_now_ms()) ||
 		(s->cards[d->card].lost_from > d->opened_ms &&
 			fake_now_ms() >= s->cards[d->card].lost_from))

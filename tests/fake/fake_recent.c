@@ -129,27 +129,6 @@ static void take_field(int card, struct nvml_field *f)
 	}
 }
 
-/*
- * Profiling counters: they have one owner at a time and keep a card from resting, so whoever asks for them unasked is
- * wrong, and ends here.
- */
-#define NO_PROFILING(name) \
-	EXPORT int name(void); \
-	int name(void) \
-	{ \
-		fake_begin(#name); \
-		fprintf(stderr, "fake nvml: %s: nobody asked for profiling\n", #name); \
-		abort(); \
-	}
-NO_PROFILING(nvmlGpmQueryDeviceSupport)
-NO_PROFILING(nvmlGpmQueryIfStreamingEnabled)
-NO_PROFILING(nvmlGpmSetStreamingEnabled)
-NO_PROFILING(nvmlGpmSampleAlloc)
-NO_PROFILING(nvmlGpmSampleFree)
-NO_PROFILING(nvmlGpmSampleGet)
-NO_PROFILING(nvmlGpmMigSampleGet)
-NO_PROFILING(nvmlGpmMetricsGet)
-
 EXPORT int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f);
 int nvmlDeviceGetFieldValues(struct nvml_device *d, int32_t n, struct nvml_field *f)
 {

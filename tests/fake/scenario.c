@@ -361,6 +361,61 @@ static void link_line(struct fake_scenario *to, char *s, const char *line)
 	card_at(to, (int)number(w, line))->links |= UINT64_C(1) << a;
 }
 
+const char *const fake_counter_names[FAKE_COUNTERS] = {"sm", "occupancy", "tensor", "fp64", "fp32",
+	"fp16", "int", "dram", "pcietx", "pcierx", "nvlinktx", "nvlinkrx"};
+
+static double real(const char *s, const char *line)
+{
+	char *end;
+	double v = strtod(s, &end);
+
+	if (end == s || *end != '\0')
+		die("not a number", line);
+	return v;
+}
+
+/* "gpm 0 sm=0.5 tensor=none pcietx=1000000": what isn't named is 0. */
+static void counters_line(struct fake_scenario *to, char *s, bool is_gpm, const char *line)
+{
+	struct fake_card *card = card_at(to, card_number(&s, line));
+	struct fake_counters *c = is_gpm ? &card->gpm : &card->dcgm;
+	char *w;
+
+	to->allows_profiling = true;
+	c->is_there = true;
+	while ((w = word(&s)) != NULL) {
+		char *eq = strchr(w, '=');
+		int i = 0;
+
+		if (eq == NULL)
+			die("unknown word for counters", line);
+		*eq++ = '\0';
+		while (i < FAKE_COUNTERS && strcmp(w, fake_counter_names[i]) != 0)
+			i++;
+		if (i == FAKE_COUNTERS)
+			die("unknown counter", line);
+		c->v[i] = strcmp(eq, "none") == 0 ? -1 : real(eq, line);
+	}
+}
+
+/* "profiling [engine] [id=7] [after=2000]" */
+static void profiling_line(struct fake_scenario *to, char *s, const char *line)
+{
+	char *w;
+
+	to->allows_profiling = true;
+	while ((w = word(&s)) != NULL) {
+		if (strcmp(w, "engine") == 0)
+			to->has_engine = true;
+		else if (strncmp(w, "id=", 3) == 0)
+			to->dcgm_id = number(w + 3, line);
+		else if (strncmp(w, "after=", 6) == 0)
+			to->dcgm_after = number(w + 6, line);
+		else
+			die("unknown word for profiling", line);
+	}
+}
+
 static void take_line(struct fake_scenario *to, char *s, const char *line)
 {
 	char *verb, *w;
@@ -404,6 +459,12 @@ static void take_line(struct fake_scenario *to, char *s, const char *line)
 		to->rules[to->n_rules - 1].is_parent_only = true;
 	} else if (strcmp(verb, "hang") == 0) {
 		rule_line(to, FAKE_HANG, s, line);
+	} else if (strcmp(verb, "crash") == 0) {
+		rule_line(to, FAKE_CRASH, s, line);
+	} else if (strcmp(verb, "gpm") == 0 || strcmp(verb, "dcgm") == 0) {
+		counters_line(to, s, verb[0] == 'g', line);
+	} else if (strcmp(verb, "profiling") == 0) {
+		profiling_line(to, s, line);
 	} else if (strcmp(verb, "slow") == 0) {
 		rule_line(to, FAKE_SLOW, s, line);
 	} else if (strcmp(verb, "element") == 0) {

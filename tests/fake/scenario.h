@@ -17,6 +17,13 @@
 
 enum { FAKE_C = 1, FAKE_G = 2, FAKE_M = 4 };
 
+/* Counters of a card: shares from 0 to 1, bytes a second; below 0: not had. */
+#define FAKE_COUNTERS 12
+struct fake_counters {
+	bool is_there; /* the card can be profiled by this way */
+	double v[FAKE_COUNTERS]; /* in the order of fake_counter_names */
+};
+
 struct fake_card {
 	char uuid[96], name[96], bus[32];
 	int64_t memory, reserved, used; /* MiB */
@@ -28,6 +35,7 @@ struct fake_card {
 	int64_t lost_from, lost_to; /* ms after the file was read; lost_from < 0: never */
 	bool has_instance[FAKE_INSTANCES];
 	uint64_t links; /* bit i: NVLink to card i */
+	struct fake_counters gpm, dcgm;
 };
 
 struct fake_proc {
@@ -54,7 +62,9 @@ struct fake_use {
 	int64_t pid, sm, mem, enc, dec, after;
 };
 
-enum fake_act { FAKE_ERR, FAKE_HANG, FAKE_SLOW };
+enum fake_act { FAKE_ERR, FAKE_HANG, FAKE_SLOW, FAKE_CRASH };
+
+extern const char *const fake_counter_names[FAKE_COUNTERS];
 
 struct fake_rule {
 	enum fake_act act;
@@ -68,6 +78,10 @@ struct fake_rule {
 struct fake_scenario {
 	char driver[80], nvml[80];
 	int n_cards, n_procs, n_rules, n_fields, n_xids, n_uses;
+	bool allows_profiling; /* there's a line about it: somebody may ask */
+	bool has_engine; /* a DCGM host engine runs */
+	int64_t dcgm_id; /* DCGM's number of card 0; the others follow */
+	int64_t dcgm_after; /* figures come so long after the file was read */
 	int64_t garbage; /* rows of garbage behind the samples of use */
 	int64_t element; /* bytes of a _v3 process element; 0: the library's own */
 	struct fake_card cards[FAKE_CARDS];

@@ -30,11 +30,18 @@ static const char head[] =
 	"How often a figure is read: *fast* with every sample, *slow* every 5 s, *rare* every 60 s, *static* once. What two values "
 	"mean beside each other: a *gauge* is a level or the mean of a short window, a *counter* only grows, a *state* is a word, "
 	"a switch or a set of bits. The figures in the first table are in every sample, those in the second only where somebody "
-	"looks.\n"
+	"looks, those in the third only where somebody wants them besides.\n"
 	"\n"
 	"Memory of a process doesn't include managed memory (cudaMallocManaged), which the driver attributes to no process. On "
 	"boards that share the machine's memory, the card's memory is the machine's. `recovery_action` is the best single figure of "
 	"a card's health.\n";
+
+static const char profiling[] =
+	"\n## With profiling\n"
+	"\n"
+	"Only with `--dcgm`: from DCGM, or from NVML's own counters (GPM) on Hopper and later. Where the driver itself gives no "
+	"PCIe or NVLink traffic, the counters' figures stand in `pcie_tx_kib_s`, `pcie_rx_kib_s`, `nvlink_tx_kib_s` and "
+	"`nvlink_rx_kib_s` meanwhile.\n";
 
 static void put_rows(struct buf *b, int from, int to)
 {
@@ -51,7 +58,9 @@ static void render(struct buf *b)
 	buf_puts(b, "\n## In every sample\n");
 	put_rows(b, 0, METRIC_PLAIN_N);
 	buf_puts(b, "\n## With details\n");
-	put_rows(b, METRIC_PLAIN_N, METRIC_N);
+	put_rows(b, METRIC_PLAIN_N, METRIC_PROFILE_FIRST);
+	buf_puts(b, profiling);
+	put_rows(b, METRIC_PROFILE_FIRST, METRIC_N);
 }
 
 static const char *page_path(char path[512])

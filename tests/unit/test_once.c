@@ -275,6 +275,42 @@ static void timings(void **state)
 	assert_golden("timings-100", &out);
 }
 
+/* One machine with figures of profiling and a card without, one that says why it has none. */
+static void fill_profile(struct lab *l)
+{
+	fill_lab(l);
+	l->busy.s.with_profiling = l->ill.s.with_profiling = true;
+	l->busy.s.snap.profiling = (struct gpu_profiling){.source = PROFILE_GPM,
+		.error = "dcgm_import_failed",
+		.why = "there is no DCGM library here"};
+	l->ill.s.snap.profiling = (struct gpu_profiling){.source = PROFILE_NONE,
+		.error = "dcgm_connect_failed",
+		.why = "DCGM has no host engine " HOSTILE};
+	for (int64_t i = METRIC_PROFILE_FIRST; i < METRIC_N; i++)
+		set(&l->busy.cards[0], (enum metric)i, (i - METRIC_PROFILE_FIRST) * 11);
+	l->fleet.n = 2;
+}
+
+static void profiling(void **state)
+{
+	CLEANUP_FREE struct lab *l = xcalloc(1, sizeof(*l));
+	json_t *doc, *host;
+
+	(void)state;
+	fill_profile(l);
+	golden(&l->fleet, "profiling", 60, false, true, false);
+	golden(&l->fleet, "profiling", 120, true, true, false);
+	doc = once_json(&l->fleet, false);
+	host = json_array_get(json_object_get(doc, "hosts"), 0);
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(host, "profiling"), "source")),
+		"gpm");
+	host = json_array_get(json_object_get(host, "cards"), 0);
+	assert_int_equal(json_integer_value(json_object_get(host, "sm_occupancy_pct")), 11);
+	assert_int_equal(json_integer_value(json_object_get(host, "sol_pct")), 99);
+	json_decref(doc);
+}
+
 static void crowds(void **state)
 {
 	CLEANUP_FREE struct machine *m = xcalloc(1, sizeof(*m));
@@ -605,6 +641,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(texts),
 		cmocka_unit_test(timings),
+		cmocka_unit_test(profiling),
 		cmocka_unit_test(crowds),
 		cmocka_unit_test(widths),
 		cmocka_unit_test(columns_leave),

@@ -112,9 +112,17 @@ static void assert_same(struct value a, struct value b)
 
 static void everything_arrives(void **state)
 {
-	struct sample s = make(3, "some text"), got = over_the_wire(&s, NULL);
+	struct sample s = make(3, "some text"), got;
 
 	(void)state;
+	s.with_profiling = true;
+	s.snap.profiling = (struct gpu_profiling){
+		.source = PROFILE_GPM, .error = "dcgm_import_failed", .why = "no library"};
+	got = over_the_wire(&s, NULL);
+	assert_true(got.with_profiling);
+	assert_int_equal(got.snap.profiling.source, PROFILE_GPM);
+	assert_string_equal(got.snap.profiling.error, "dcgm_import_failed");
+	assert_string_equal(got.snap.profiling.why, "no library");
 	assert_true(got.with_details && got.has_host && got.snap.has_details);
 	assert_string_equal(got.snap.driver, "550.54.15");
 	assert_string_equal(got.snap.cuda, "12.4");
@@ -179,6 +187,37 @@ static void plain_frames_carry_nothing_of_it(void **state)
 	assert_int_equal(got.snap.cards[0].m[METRIC_PLAIN_N].state, VALUE_NOT_ASKED);
 	sample_done(&s);
 	sample_done(&got);
+}
+
+/* Whoever didn't ask for profiling gets neither its figures nor its words; a word of a later agent is "none". */
+static void profiling_only_for_those_who_asked(void **state)
+{
+	struct sample s = make(1, "some text"), got;
+	struct err e = {0};
+	json_t *msg;
+
+	(void)state;
+	s.snap.profiling.source = PROFILE_DCGM;
+	msg = sample_encode(&s);
+	assert_null(json_object_get(msg, "profiling"));
+	json_decref(msg);
+	got = over_the_wire(&s, NULL);
+	assert_false(got.with_profiling);
+	assert_int_equal(got.snap.profiling.source, PROFILE_NOT_ASKED);
+	assert_same(got.snap.cards[0].m[METRIC_REJECTED], s.snap.cards[0].m[METRIC_REJECTED]);
+	for (int i = METRIC_PROFILE_FIRST; i < METRIC_N; i++)
+		assert_int_equal(got.snap.cards[0].m[i].state, VALUE_NOT_ASKED);
+	sample_done(&got);
+	s.with_profiling = true;
+	msg = sample_encode(&s);
+	json_object_set_new(json_object_get(msg, "profiling"), "source", json_string("tachyons"));
+	assert_int_equal(sample_decode(msg, &got, &e), 0);
+	assert_int_equal(got.snap.profiling.source, PROFILE_NONE);
+	sample_done(&got);
+	json_object_set_new(json_object_get(msg, "profiling"), "source", json_integer(1));
+	assert_true(sample_decode(msg, &got, &e) < 0);
+	json_decref(msg);
+	sample_done(&s);
 }
 
 static void item_23_hostile_names_are_text_only(void **state)
@@ -327,6 +366,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything_arrives),
+		cmocka_unit_test(profiling_only_for_those_who_asked),
 		cmocka_unit_test(plain_frames_carry_nothing_of_it),
 		cmocka_unit_test(item_23_hostile_names_are_text_only),
 		cmocka_unit_test(the_largest_sample_fits),

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* What the fake back end does; the child sees it as it was at its fork. */
-static enum { WORKS, TELLS, HANGS, DIES, CANT_OPEN } mode;
+static enum { WORKS, TELLS, TELLS_EMPTY, HANGS, DIES, CANT_OPEN } mode;
 
 static int fake_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct err *e)
 {
@@ -44,6 +44,13 @@ static int fake_snapshot(struct gpu_backend *b, struct gpu_snapshot *ret, struct
 		ret->n_instances = 2;
 		snprintf(ret->instances[1].uuid, sizeof(ret->instances[1].uuid), "MIG-x");
 		snprintf(ret->driver, sizeof(ret->driver), "550");
+		return 0;
+	}
+	if (mode == TELLS_EMPTY) {
+		ret->n_cards = 1;
+		ret->cards = xcalloc(1, sizeof(*ret->cards));
+		ret->has_old_procs = b->ask.old_procs;
+		ret->profiling.source = b->ask.profiling ? PROFILE_GPM : PROFILE_NOT_ASKED;
 		return 0;
 	}
 	if (mode == HANGS)
@@ -315,10 +322,39 @@ static void details_and_allowances(void **state)
 	mode = WORKS;
 }
 
+/* Details without a single process are details all the same, also while the lists of before stand in. */
+static void details_of_an_idle_machine(void **state)
+{
+	struct sampler *s = sampler_new(fake_open);
+	struct gpu_snapshot got;
+	uint64_t number;
+
+	mode = TELLS_EMPTY;
+	for (int i = 0; i < 2; i++) {
+		sampler_ask_as(s, 1000, SAMPLER_LOOKS | SAMPLER_OLD_PROCS);
+		assert_true(wait_snapshot(s, 1000, &got, &number));
+		assert_int_equal(got.has_old_procs, i);
+		assert_true(got.has_details);
+		assert_int_equal(got.profiling.source, PROFILE_NOT_ASKED);
+		gpu_snapshot_done(&got);
+	}
+	/* One wants counters: the answer for both has them. */
+	sampler_ask_as(s, 1000, SAMPLER_LOOKS | SAMPLER_PROFILING);
+	sampler_ask_as(s, 1000, SAMPLER_LOOKS);
+	do
+		assert_true(wait_snapshot(s, 1000, &got, &number));
+	while (number < 4 && (gpu_snapshot_done(&got), true));
+	assert_int_equal(got.profiling.source, PROFILE_GPM);
+	gpu_snapshot_done(&got);
+	sampler_free(s);
+	mode = WORKS;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(details_and_allowances),
+		cmocka_unit_test(details_of_an_idle_machine),
 		cmocka_unit_test(two_answers_at_once),
 		cmocka_unit_test(whole_snapshots),
 		cmocka_unit_test(hung_driver),

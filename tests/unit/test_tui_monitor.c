@@ -592,6 +592,80 @@ static void test_golden_screens(void **state)
 	world_done(&w);
 }
 
+/* ---- profiling ---- */
+
+/* One node with figures (a card without), one that says why it has none. */
+static void world_profile(struct world *w)
+{
+	struct sample *s;
+
+	world_lab(w);
+	w->m.wants_dcgm = true;
+	s = &w->samples[1];
+	s->with_profiling = true;
+	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_DCGM};
+	for (int64_t i = METRIC_PROFILE_FIRST; i < METRIC_N; i++) {
+		world_set(&s->snap.cards[0], (enum metric)i, (i - METRIC_PROFILE_FIRST) * 11);
+		world_set(&s->snap.cards[1], (enum metric)i, 0);
+	}
+	s->snap.cards[1].m[METRIC_FP64_ACTIVE] = value_absent(VALUE_UNSUPPORTED);
+	s = &w->samples[4];
+	s->with_profiling = true;
+	s->snap.profiling = (struct gpu_profiling){.source = PROFILE_NONE,
+		.error = "dcgm_import_failed",
+		.why = "there is no DCGM library here" HOSTILE};
+}
+
+static void test_golden_profiling(void **state)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	struct world w;
+
+	world_profile(&w);
+	w.m.nodes[4].is_open = w.m.nodes[4].was_toggled = true;
+	golden(&w, "profiling-nodes");
+	w.m.view.mode = MODE_UNIFIED;
+	w.m.view.detailed = true;
+	golden(&w, "profiling-detailed");
+	monitor_plain(&w.m, WORLD_NOW, &b);
+	assert_golden("profiling-plain", &b);
+	assert_null(strchr(buf_str(&b), 27));
+	world_done(&w);
+}
+
+static void assert_header(struct world *w, const char *words)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	world_draw(w, 160, 40);
+	grid_text(&w->f.grid, &b);
+	if (!strstr(buf_str(&b), words))
+		fail_msg("%s isn't in\n%s", words, buf_str(&b));
+}
+
+static void test_header_of_profiling(void **state)
+{
+	struct world w;
+
+	world_profile(&w);
+	assert_header(&w, "| profiling on 1 of 2");
+	/* It goes: DCGM still answers, but has no figures. */
+	for (int i = METRIC_PROFILE_FIRST; i < METRIC_N; i++)
+		w.samples[1].snap.cards[0].m[i] = w.samples[1].snap.cards[1].m[i] =
+			value_absent(VALUE_EMPTY);
+	assert_header(&w, "| waiting for profiling");
+	w.samples[1].snap.profiling.source = PROFILE_NONE;
+	assert_header(&w, "| profiling isn't available");
+	/* An agent of before doesn't know what it's asked for. */
+	w.samples[1].with_profiling = false;
+	w.samples[1].snap.profiling.source = PROFILE_NOT_ASKED;
+	assert_header(&w, "| profiling isn't available");
+	w.samples[1].with_profiling = true;
+	w.samples[1].snap.profiling.source = PROFILE_STARTING;
+	assert_header(&w, "| waiting for profiling");
+	world_done(&w);
+}
+
 /* The manual has each key, where it works and what it does, in the words of the help. */
 static void test_the_manual_has_every_key(void **state)
 {
@@ -764,6 +838,8 @@ int main(void)
 		cmocka_unit_test(test_clicks),
 		cmocka_unit_test(test_settings_by_name),
 		cmocka_unit_test(test_golden_screens),
+		cmocka_unit_test(test_golden_profiling),
+		cmocka_unit_test(test_header_of_profiling),
 		cmocka_unit_test(test_the_manual_has_every_key),
 		cmocka_unit_test(test_without_utf8),
 		cmocka_unit_test(test_plain_sentences),
