@@ -255,6 +255,16 @@ static const struct sample_base *base_for(struct agent *a, const struct sample *
 	return &a->base;
 }
 
+static bool has_profiling(enum frame_kind kind)
+{
+	return kind == FRAME_PROFILING || kind == FRAME_PROFILING_ON_BASE;
+}
+
+static bool is_on_base(enum frame_kind kind)
+{
+	return kind == FRAME_DETAILS_ON_BASE || kind == FRAME_PROFILING_ON_BASE;
+}
+
 static json_t *sample_message(struct agent *a, const char *error, enum frame_kind kind)
 {
 	bool details = kind != FRAME_PLAIN;
@@ -267,14 +277,14 @@ static json_t *sample_message(struct agent *a, const char *error, enum frame_kin
 	node_read(&a->node, a->now_ms, &s.node);
 	s.has_node = true;
 	s.with_details = s.has_host = details;
-	s.with_profiling = kind == FRAME_PROFILING;
+	s.with_profiling = has_profiling(kind);
 	if (s.with_profiling)
 		profiler_put(a->profiler, &s.snap);
 	if (details) {
 		host_read(&a->host, a->now_ms, &s.host);
 		a->is_on_battery = value_is_present(s.host.on_battery) && s.host.on_battery.v == 1;
 	}
-	return sample_encode_on(&s, kind == FRAME_ON_BASE ? base_for(a, &s) : NULL);
+	return sample_encode_on(&s, is_on_base(kind) ? base_for(a, &s) : NULL);
 }
 
 /* Only a snapshot that was asked for with details has them; an error has nothing to wait for. */
@@ -312,15 +322,15 @@ static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 
 	if (!error && a->frame_number[kind] == ledger_number(a->ledger) &&
 		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len &&
-		(kind != FRAME_PROFILING || a->frame_profile == profiler_changes(a->profiler)))
+		(!has_profiling(kind) || a->frame_profile[kind] == profiler_changes(a->profiler)))
 		return true;
 	buf_clear(frame);
 	msg = sample_message(a, error, kind);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
 	a->frame_changes[kind] = ledger_changes(a->ledger);
-	if (kind == FRAME_PROFILING)
-		a->frame_profile = profiler_changes(a->profiler);
+	if (has_profiling(kind))
+		a->frame_profile[kind] = profiler_changes(a->profiler);
 	a->frame_number[kind] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }
@@ -328,10 +338,10 @@ static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 static enum frame_kind kind_of(const struct client *c)
 {
 	if (c->watches_profiling)
-		return FRAME_PROFILING;
-	if (c->takes_base)
-		return FRAME_ON_BASE;
-	return c->watches_details ? FRAME_DETAILS : FRAME_PLAIN;
+		return c->takes_base ? FRAME_PROFILING_ON_BASE : FRAME_PROFILING;
+	if (c->watches_details)
+		return c->takes_base ? FRAME_DETAILS_ON_BASE : FRAME_DETAILS;
+	return FRAME_PLAIN;
 }
 
 /* A tenth of the pace early is near enough: those who watch at one pace then share their samples. */
@@ -358,8 +368,8 @@ void sample_push(struct agent *a)
 		if (!is_due(a, c) || (!error && c->seen_number == ledger_number(a->ledger)) ||
 			!serves(a, c->watches_details, error) || !make_frame(a, error, kind))
 			continue;
-		client_put_sample(c, c->takes_base ? &a->base_frame : NULL, a->base.key,
-			&a->frame[kind]);
+		client_put_sample(
+			c, is_on_base(kind) ? &a->base_frame : NULL, a->base.key, &a->frame[kind]);
 		c->seen_number = ledger_number(a->ledger);
 		c->due_ms = a->now_ms + (c->may_slow && a->is_on_battery ? 2 : 1) * c->watch_ms;
 	}

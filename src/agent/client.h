@@ -56,7 +56,7 @@ struct client {
 	int64_t heard_ms, over_since_ms; /* 0: not over the limit */
 	int64_t watch_ms, due_ms; /* 0: does not watch */
 	bool watches_details, watches_profiling; /* profiling only with details */
-	bool takes_base; /* with details alone: samples that build on figures it has */
+	bool takes_base; /* with details: samples that build on figures it has */
 	uint64_t base_key; /* of the figures it has been sent; 0 none */
 	uint64_t waiting_base; /* of those in `sample`; 0: it has none */
 	bool may_slow; /* half the pace will do while the machine runs on battery */

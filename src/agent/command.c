@@ -151,8 +151,7 @@ static int on_watch(struct agent *a, struct client *c, const json_t *msg, struct
 	c->watches_details = json_is_true(json_object_get(msg, "details"));
 	c->watches_profiling =
 		c->watches_details && json_is_true(json_object_get(msg, "profiling"));
-	c->takes_base = c->watches_details && !c->watches_profiling &&
-			json_is_true(json_object_get(msg, "base"));
+	c->takes_base = c->watches_details && json_is_true(json_object_get(msg, "base"));
 	c->may_slow = json_is_true(json_object_get(msg, "may_slow"));
 	c->watch_ms = ms;
 	c->due_ms = a->now_ms;

@@ -24,7 +24,14 @@
 #include <stdint.h>
 
 /* How samples are made for those who watch. */
-enum frame_kind { FRAME_PLAIN, FRAME_DETAILS, FRAME_PROFILING, FRAME_ON_BASE, FRAME_N };
+enum frame_kind {
+	FRAME_PLAIN,
+	FRAME_DETAILS,
+	FRAME_PROFILING,
+	FRAME_DETAILS_ON_BASE,
+	FRAME_PROFILING_ON_BASE,
+	FRAME_N
+};
 
 struct agent {
 	struct root root;
@@ -53,11 +60,11 @@ struct agent {
 	int64_t look_at_ms, socket_at_ms, turn_ms; /* turn_ms: when the last turn began */
 	int64_t idle_since_ms, idle_ms;
 	const char *leaving; /* the reason of "bye"; NULL: staying */
-	/* The last sample as a frame, and its number. */
+	/* The last sample as a frame of each kind, and its number. */
 	struct buf frame[FRAME_N];
 	uint64_t frame_number[FRAME_N];
 	uint64_t frame_changes[FRAME_N]; /* what ledger_changes said then */
-	uint64_t frame_profile; /* what profiler_changes said then */
+	uint64_t frame_profile[FRAME_N]; /* what profiler_changes said then */
 	struct sample_base base; /* what frames build on, and itself as a frame */
 	struct buf base_frame;
 	uint64_t last_base;

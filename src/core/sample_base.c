@@ -23,7 +23,9 @@ void sample_base_take(struct sample_base *b, const struct gpu_snapshot *s, uint6
 	b->cards = xcalloc(s->n_cards, sizeof(*b->cards));
 	for (uint32_t i = 0; i < s->n_cards; i++) {
 		memcpy(b->cards[i].uuid, s->cards[i].uuid, sizeof(b->cards[i].uuid));
-		memcpy(b->cards[i].m, s->cards[i].m, sizeof(b->cards[i].m));
+		/* Those of profiling never stay the same, and not everybody wants them. */
+		memcpy(b->cards[i].m, s->cards[i].m,
+			METRIC_PROFILE_FIRST * sizeof(b->cards[i].m[0]));
 	}
 }
 
