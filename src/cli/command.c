@@ -365,7 +365,7 @@ static int check_behind_command(const struct command *c, int argc, char **argv, 
 	int64_t number;
 	int at;
 
-	if (!strstr(c->args ? c->args : "", "COMMAND...") || has_separator(argc, argv))
+	if (!argv || !strstr(c->args ? c->args : "", "COMMAND...") || has_separator(argc, argv))
 		return 0;
 	at = first_plain(c, argc, argv);
 	if (at >= argc || strpbrk(argv[at], " \t\n") || parse_int64(argv[at], &number) == 0)

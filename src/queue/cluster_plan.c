@@ -96,7 +96,8 @@ static struct plan_policy policy_of(const struct queue_settings *s)
 
 /*
  * What no card of its lane could ever hold would hold up the lane for good: the first of each that no node has is judged, though
- * it isn't the plan's to place.
+ * it isn't the plan's to place. Not in a lane whose cards aren't for jobs now: who took them away may give them back, and until
+ * then the lane keeps what it has.
  */
 static void judge_lane_heads(struct cluster *c, struct cluster_plan_inner *p,
 	const struct plan_policy *policy, struct cluster_plan *ret)
@@ -106,9 +107,13 @@ static void judge_lane_heads(struct cluster *c, struct cluster_plan_inner *p,
 	for (size_t i = 0; i < ret->n && c->pending.v[i].lane; i++) {
 		struct plan_job one = p->jobs[i];
 		struct plan_decision d;
+		const struct cluster_lane *l;
 		bool is_head = !lane || strcmp(lane, c->pending.v[i].lane) != 0;
 
 		lane = c->pending.v[i].lane;
+		l = cluster_lane_named(c, lane);
+		if (l && l->why_not[0])
+			continue;
 		if (!is_head || !one.is_blocked || cluster_is_blocked(c, &c->pending.v[i]))
 			continue;
 		one.is_blocked = false;

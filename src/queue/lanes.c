@@ -136,43 +136,12 @@ static bool has_other_order(const struct lane_doc *doc, const json_t *lane)
 	return k < doc->wants.n;
 }
 
-static bool has_other_number(const json_t *a, const json_t *b, const char *key)
-{
-	double apart = json_number_value(json_object_get(a, key)) -
-		       json_number_value(json_object_get(b, key));
-
-	return apart > 1e-9 || apart < -1e-9;
-}
-
-/*
- * Does what waits there wait under other values than the configuration's? An agent that tells no policy knows of none: its
- * entries keep what they came with.
- */
-static bool has_other_policy(const struct lane_doc *doc, const json_t *lane)
-{
-	static const char *const numbers[] = {
-		"margin_mib", "idle_threshold_mib", "spike_buffer", "max_jobs_per_card"};
-	const json_t *its = json_object_get(lane, "policy");
-	json_t *ours;
-	bool is_other;
-
-	if (!its || !json_array_size(json_object_get(lane, "queued")))
-		return false;
-	ours = launch_policy(&doc->node->pass->config->settings, false);
-	is_other = json_is_true(json_object_get(its, "high_water")) !=
-		   json_is_true(json_object_get(ours, "high_water"));
-	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-		is_other |= has_other_number(its, ours, numbers[i]);
-	json_decref(ours);
-	return is_other || !json_is_object(its);
-}
-
 static bool is_other(const struct lane_doc *doc, const json_t *lane)
 {
 	return json_is_true(json_object_get(lane, "paused")) != doc->is_paused ||
 	       json_integer_value(json_object_get(lane, "concurrency")) !=
 		       doc->lane->row->concurrency ||
-	       has_other_order(doc, lane) || has_other_policy(doc, lane);
+	       has_other_order(doc, lane) || lane_has_other_policy(doc->node, lane);
 }
 
 static bool is_acked(const struct lane_doc *doc)

@@ -57,5 +57,10 @@ int lane_docs_begin(struct lane_docs *d, struct err *e);
 int lane_docs_turn(struct lane_docs *d, struct err *e);
 /* What the node has of that lane; NULL. {"name", "generation", "paused", "concurrency", "queued", "waits", "why"} */
 const json_t *lane_of_node(const struct pass_node *n, const char *name);
+/*
+ * Does what waits there wait under other values than the configuration's? An agent that tells no policy knows of none: its
+ * entries keep what they came with.
+ */
+bool lane_has_other_policy(const struct pass_node *n, const json_t *lane);
 /* For store_lane.runner_state: what a node's answer says, for people; to free. */
 char *lane_state_text(const json_t *lane);

@@ -56,6 +56,33 @@ bool lanes_have(const struct pass_node *n, int64_t job, int64_t attempt)
 	return false;
 }
 
+static bool has_other_number(const json_t *a, const json_t *b, const char *key)
+{
+	double apart = json_number_value(json_object_get(a, key)) -
+		       json_number_value(json_object_get(b, key));
+
+	return apart > 1e-9 || apart < -1e-9;
+}
+
+bool lane_has_other_policy(const struct pass_node *n, const json_t *lane)
+{
+	static const char *const numbers[] = {
+		"margin_mib", "idle_threshold_mib", "spike_buffer", "max_jobs_per_card"};
+	const json_t *its = json_object_get(lane, "policy");
+	json_t *ours;
+	bool is_other;
+
+	if (!its || !json_array_size(json_object_get(lane, "queued")))
+		return false;
+	ours = launch_policy(&n->pass->config->settings, false);
+	is_other = json_is_true(json_object_get(its, "high_water")) !=
+		   json_is_true(json_object_get(ours, "high_water"));
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+		is_other |= has_other_number(its, ours, numbers[i]);
+	json_decref(ours);
+	return is_other || !json_is_object(its);
+}
+
 char *lane_state_text(const json_t *lane)
 {
 	json_t *o = json_object(), *queued = json_array(), *entry;

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #define BOARD_EVERY_MS 1000
+#define INTRODUCE_MS 2000
 
 static struct timeval timeval_of(int64_t ms)
 {
@@ -176,9 +177,36 @@ static void finish(struct run *r)
 	run_end(r, run_exit_code(r));
 }
 
+static void say_skipped(struct run *r)
+{
+	for (size_t i = 0; i < r->n_lines; i++) {
+		const struct run_job *j = r->lines[i];
+
+		if (j->was_ok)
+			run_say(r, "job %" PRIu64 " already completed ok — skipping (journal): %s",
+				j->rec->no, run_text(r, j->rec->command));
+	}
+}
+
+/* In gpusched's order: first the cards, then what of the file isn't run. Where no card answers that's not waited for. */
+static void introduce(struct run *r)
+{
+	int64_t left_ms = r->begun_ms + INTRODUCE_MS - clock_boot_ms();
+
+	if (r->is_introduced)
+		return;
+	if (!r->said_gpus && !r->query_failures && !r->is_stopping && left_ms > 0) {
+		run_wake_in(r, left_ms);
+		return;
+	}
+	r->is_introduced = true;
+	if (!r->config->only_settle)
+		say_skipped(r);
+}
+
 static void look_for_end(struct run *r)
 {
-	if (r->said_journal || (!r->is_observed && !r->is_stopping))
+	if (!r->is_introduced || r->said_journal || (!r->is_observed && !r->is_stopping))
 		return;
 	if (is_busy(r)) {
 		r->said_drained = false;
@@ -204,6 +232,7 @@ static void look_for_end(struct run *r)
 
 static void turn(struct run *r, bool plans)
 {
+	introduce(r);
 	run_flight_time(r);
 	run_jobs_reread(r);
 	run_node_cancels(r);
@@ -416,17 +445,16 @@ static void adopt_journal(struct run *r)
 	}
 }
 
-static void say_skipped(struct run *r)
+/* What the journal says of the file's jobs before anything happens. */
+static void look_at_lines(struct run *r)
 {
 	for (size_t i = 0; i < r->n_lines; i++) {
 		struct run_job *j = r->lines[i];
 
+		j->was_ok = j->rec->status == JOB_OK;
 		if (r->config->retry_failed && job_status_is_terminal(j->rec->status) &&
 			j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED)
 			journal_retry(r->journal, j->rec);
-		if (j->rec->status == JOB_OK)
-			run_say(r, "job %" PRIu64 " already completed ok — skipping (journal): %s",
-				j->rec->no, run_text(r, j->rec->command));
 	}
 }
 
@@ -513,8 +541,9 @@ static int begin(struct run *r, struct err *e)
 	ask_cancels(r);
 	if (!r->config->only_settle) {
 		say_header(r);
-		say_skipped(r);
+		look_at_lines(r);
 	}
+	r->begun_ms = clock_boot_ms();
 	make_env(r);
 	make_events(r);
 	code = run_control_open(r, e);

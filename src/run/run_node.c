@@ -264,7 +264,7 @@ void run_node_cancels(struct run *r)
 	for (size_t i = 0; i < r->n_jobs; i++) {
 		struct run_job *j = r->jobs[i];
 
-		if (!j->cancel)
+		if (!j->cancel || (run_job_is_pending(j) && !r->is_introduced))
 			continue;
 		if (run_job_is_pending(j)) {
 			run_settle_cancelled_before_start(r, j);

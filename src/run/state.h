@@ -87,6 +87,7 @@ struct run_job {
 	bool cancel; /* on its line, or asked for by `run cancel` */
 	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
 	bool said_orphan;
+	bool was_ok; /* when this run began, by the journal */
 	uint32_t never_n;
 	/* While it waits. */
 	int64_t waiting_since_ms;
@@ -140,6 +141,8 @@ struct run {
 	int64_t sample_boot_ms;
 	uint32_t query_failures;
 	bool said_gpus, has_seen_gpus, said_left_out;
+	bool is_introduced; /* what comes behind the cards has been said: lines done before; and cancels may be */
+	int64_t begun_ms; /* BOOTTIME */
 	struct {
 		char uuid[GPU_UUID_LEN];
 		int32_t index, gi, ci;

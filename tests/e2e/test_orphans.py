@@ -37,7 +37,14 @@ def test_S1_what_is_done_is_not_done_again(world):
     r = world.finish()
     assert sorted(world.judge()) == ["a", "b"]
     assert "job 1 already completed ok — skipping (journal): echo a" in r.out
+    # In gpusched's order, whatever of it is known first.
+    heads = ["2 jobs queued", "discovered GPUs: [0]", "job 1 already completed", "job 2 already completed", "all 0 jobs done"]
+    assert [line[11:11 + len(h)] for line, h in zip(r.lines(), heads, strict=True)] == heads, r.out
     assert "all 0 jobs done — 0 ok, 0 failed" in r.out
+    world.jobs("[vram=1G] " + note("a"), "[cancel] " + note("c"))
+    heads = ["2 jobs queued", "discovered GPUs: [0]", "job 1 already completed", "job 3 cancelled before start", "all 1 jobs done"]
+    r = world.finish()
+    assert [line[11:11 + len(h)] for line, h in zip(r.lines(), heads, strict=True)] == heads, r.out
 
 
 def test_W7_failures_of_an_earlier_run_are_named_and_are_no_success(world):

@@ -342,3 +342,52 @@ def test_w58_secrets_are_in_nobodys_arguments(lab):
     q.until(lambda: q.state(1) == "completed")
     bad = lab.bash("key", "find /root/.gpustow /root/.cache/gpustow -perm /077 ! -type l")
     assert bad == "", bad
+
+
+def test_followed_log_is_whole_whatever_happens_to_the_link(lab, tmp_path):
+    """`job logs -f` while the job writes: its connections killed twice, then the wire cut until that's noticed. Not a byte is
+    lost, none comes twice, and the end is told of."""
+    q = Queue(lab, servers=(("key", "key"),))
+    q.until(lambda: q.node("key")["state"] == "up")
+    pieces, lines = 400, 400
+    job = q.submit(f"for i in $(seq {pieces}); do seq -f \"line %.0f\" $((i * {lines})) $((i * {lines} + {lines - 1})); "
+                   "printf '\\377\\000\\r'; [ -e /tmp/quick ] || sleep 0.1; done", gpus=0)
+    want = b"".join("".join(f"line {n}\n" for n in range(i * lines, (i + 1) * lines)).encode() + b"\xff\0\r" for i in range(1, pieces + 1))
+    q.until(lambda: q.state(job) == "running")
+    out = tmp_path / "out"
+    with open(out, "wb") as to, open(tmp_path / "err", "wb") as err:
+        f = subprocess.Popen(lab.command("ctl", "env", *lab.env, "gpustow", "job", "logs", "-f", job, "-n", "1000000"),
+                             stdin=subprocess.DEVNULL, stdout=to, stderr=err, cwd="/")
+
+    def told():
+        return (tmp_path / "err").read_text(errors="replace").count("the connection was lost")
+
+    def tell():
+        return f"{out.stat().st_size} of {len(want)} bytes, {f.poll()}, {(tmp_path / 'err').read_text(errors='replace')[-2000:]}"
+
+    def has_more():
+        before = out.stat().st_size
+        until(lambda: out.stat().st_size > before, 120, tell)
+    try:
+        for n in (1, 2):
+            has_more()
+            lab.bash("ctl", "pkill -KILL -x ssh; true", check=False)
+            until(lambda: told() == n, why=tell)
+        has_more()
+        lab.wire("key", cut=1)
+        until(lambda: told() == 3, 120, tell)
+        before = out.stat().st_size
+        lab.bash("key", "touch /tmp/quick")
+        lab.wire("key")
+        until(lambda: out.stat().st_size > before, 120, tell)
+        assert f.wait(180) == 0, tell()
+    finally:
+        lab.wire("key")
+        if f.poll() is None:
+            lab.bash("ctl", "pkill -KILL -f 'job logs'; true", check=False)
+            f.wait(20)
+    got = out.read_bytes()
+    at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
+    assert got == want, f"{len(got)} bytes instead of {len(want)}, the first difference at {at}: {got[at:at + 60]} for {want[at:at + 60]}"
+    said = (tmp_path / "err").read_text()
+    assert told() == 3 and f"job {job} has ended: completed" in said and "left out" not in said, said

@@ -505,6 +505,41 @@ static void test_who_holds_the_lock_is_named(void **state)
 	submit(b, "y");
 }
 
+static int hold_longer(struct store *s)
+{
+	return store_lock(s, 0, NULL);
+}
+
+static int is_kept_out(struct store *s)
+{
+	return store_lock(s, 0, NULL) == -EBUSY ? 0 : -1;
+}
+
+/* Somebody else's: said at once. Ours: as many transactions as one likes, and others are kept out between them. */
+static void test_lock_for_longer_than_a_transaction(void **state)
+{
+	struct bed *b = *state;
+	int in;
+	pid_t pid;
+
+	submit(b, "x");
+	pid = start_child(b, hold_longer, &in);
+	assert_int_equal(store_lock(b->s, 0, &why), -EBUSY);
+	assert_non_null(strstr(why.text, "is being written to by process"));
+	end_child(pid, in);
+	OK(store_lock(b->s, 0, &why));
+	OK(store_lock(b->s, 0, &why));
+	submit(b, "y");
+	submit(b, "z");
+	store_unlock(b->s);
+	end_child(start_child(b, is_kept_out, &in), in);
+	store_unlock(b->s);
+	end_child(start_child(b, hold_longer, &in), in);
+	OK(store_begin(b->s, NULL, &why));
+	assert_int_equal(store_lock(b->s, 0, &why), -EINVAL);
+	store_abort(b->s);
+}
+
 static volatile sig_atomic_t stops;
 static void on_stop(int sig)
 {
@@ -675,6 +710,7 @@ int main(void)
 		T(test_another_machine_only_reads),
 		T(test_on_a_network_there_is_no_log),
 		T(test_who_holds_the_lock_is_named),
+		T(test_lock_for_longer_than_a_transaction),
 		T(test_ctrl_z_waits_until_the_lock_is_free),
 		T(test_a_living_holder_is_named_and_a_dead_one_replaced),
 		T(test_a_lease_of_another_boot_is_over),
