@@ -575,6 +575,7 @@ void screen_stop(struct screen *s)
 
 void screen_lend(void)
 {
+	way_back.fd = STDOUT_FILENO;
 	way_back.is_taken = tcgetattr(STDIN_FILENO, &way_back.before) == 0;
 }
 
