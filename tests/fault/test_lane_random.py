@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from bed import wait_for
 from lane_hosts import LANES, Admin, Cron, LaneHosts, Mover, Pauser, Person, Releaser, open_lanes, seed_of
 from queue_hosts import NODES, PromiseWatch, missing
 from test_queue_random import Storm
@@ -173,6 +174,7 @@ def storm(hosts, seed):
     try:
         hosts.ensure()
         open_lanes(hosts)
+        wait_for(hosts.leads, 30, hosts.story)
         hosts.settle_alone(60 + JOBS)
         wrong = wrong + hosts.complaints() + hosts.end_keeper()
     except AssertionError as error:
