@@ -199,7 +199,8 @@ class Mover(Person):
 
     def move(self, lane, jobs):
         job, other = self.rng.choice(jobs), self.rng.choice(jobs)
-        to = self.rng.choice((["--to", "head"], ["--to", "tail"], ["--to", "2"], ["--before", str(other["id"])], ["--after", str(other["id"])]))
+        to = self.rng.choice((["--to", "head"], ["--to", "tail"], ["--to", "2"], ["--before", str(other["id"])],
+                              ["--after", str(other["id"])]))
         self.wish(job).is_moved = True
         self.ask("queue", "lane", lane, "move", str(job["id"]), *to)
 
@@ -290,7 +291,8 @@ class Admin(Person):
 
     def take_away(self, lane):
         node = lane.split(":")[0]
-        away, back = self.rng.choice(((("lane", lane, "runner", "off"), ("lane", lane, "runner", "on")), (("drain", node), ("resume", node))))
+        away, back = self.rng.choice(((("lane", lane, "runner", "off"), ("lane", lane, "runner", "on")),
+                                      (("drain", node), ("resume", node))))
         self.ask("queue", *away)
         self.over.wait(self.rng.uniform(0.2, 2))
         while not self.ask("queue", *back).get("ok") and not self.over.is_set():

@@ -1,7 +1,7 @@
 """
 Lanes on three hosts, the daemon kept by the keeper's script, GPUSTOW_FAULT_JOBS short jobs (60; `./dev fault`: 1000) in lanes
 and in the pool beside them, and meanwhile, at random: kill -9 of agents, the daemon, the keeper's loop, shims, jobs, clients in
-the middle of a command, relays and sshds; agents and daemons that stand still for a while; links that are cut, clocks that are set; nodes and the queue's own machine that go
+the middle of a command, relays and sshds; agents and daemons that stand still; links that are cut, clocks that are set; nodes and the queue's own machine that go
 down and come up with another boot id. People submit, reorder, pause, take out and cancel all the time. Then all is calm, the
 daemon alone brings everything to its end, and the jobs' own files are the judge. The seed is printed; GPUSTOW_FAULT_SEED
 repeats it (as far as chance is ours).
