@@ -73,6 +73,18 @@ class LaneHosts(Hosts):
 
     # --- the end ---
 
+    def daemon_comes_back(self):
+        """By the keeper's loop alone; and after that one was killed, by `ensure`."""
+        for killed in (self.daemons, self.keepers):
+            wait_for(self.leads, 30, lambda: f"no daemon leads\n{self.story()}")
+            old = self.daemons()
+            for pid in killed():
+                self.kill(pid)
+            if killed == self.keepers:
+                self.ensure()
+            wait_for(lambda: self.daemons() and not set(self.daemons()) & set(old) and self.leads(), 30,
+                     lambda: f"no other daemon leads than {old}\n{self.story()}")
+
     def settle_alone(self, seconds):
         """
         The daemon alone brings all of it to its end: nobody makes a pass. Held jobs are let go of. What was moved before
