@@ -258,7 +258,9 @@ bool streams_take(struct streams *x, const char *op, const json_t *msg)
 	const json_t *id = json_object_get(msg, "id");
 	struct stream *s;
 
-	if (!json_is_integer(id) || json_integer_value(id) < FIRST_ID)
+	/* Higher numbers are the owner's as the lower ones are: no stream had them yet. */
+	if (!json_is_integer(id) || json_integer_value(id) < FIRST_ID ||
+		json_integer_value(id) >= x->last_id)
 		return false;
 	for (size_t i = 0; i < sizeof(takers) / sizeof(*takers); i++) {
 		if (strcmp(takers[i].op, op) != 0)

@@ -117,6 +117,26 @@ def test_install_start_ensure_stop_restart_status_logs(world, keeper):
     assert not (keeper.home / "queue-keeper.pid").exists() and not (keeper.home / "queue-keeper.lock").exists()
 
 
+def test_keeper_that_cannot_write_down_who_it_is_does_not_stay(world, keeper):
+    """As on a full disk: what runs and isn't known would never be stopped, and the next start would be a second one."""
+    keeper.install()
+    (keeper.home / "queue-keeper.pid.new").mkdir()
+    keeper("start", code=1)
+    (keeper.home / "queue-keeper.pid.new").rmdir()
+    keeper("start")
+    keeper.up()
+    assert len(keeper.starts()) == 1
+    # The daemon's name is written as soon as that can be.
+    (keeper.home / "queue-keeper.session.new").mkdir()
+    os.kill(keeper.daemon(), 9)
+    until(lambda: len(keeper.starts()) == 2)
+    (keeper.home / "queue-keeper.session.new").rmdir()
+    assert is_alive(until(lambda: is_alive(keeper.daemon()) and keeper.daemon()))
+    keeper("stop")
+    assert not [p for p in world.processes().values() if "_loop" in p]
+
+
+
 def test_words_for_people_and_the_name_nvidb(world):
     k = Keeper(world, "nvidb", {})
     r = world.ask("queue", "keeper", code=1, name="nvidb")

@@ -567,6 +567,17 @@ def test_controller_dies_while_it_hands_out_a_lane(world, queue, point):
     assert [queue.events(j).count("job_started") for j in jobs] == [1] * 4
 
 
+def test_refused_lane_is_told_at_once_with_its_nodes_reason(world):
+    (world.dir / "faults").mkdir()
+    queue = Lanes(world)
+    queue.tick(env={"GPUSTOW_FAULT": "agent.before-lane-stored:enospc", "GPUSTOW_TEST_FAULT_DIR": str(world.dir / "faults")})
+    job = queue.put(note("job"))
+    errors = queue.tick()["errors"]
+    assert any("its agent refused it" in e["error"] and "No space left" in e["error"] for e in errors), errors
+    queue.ends(job)
+    assert world.judge() == ["job"]
+
+
 # --- under the daemon ---
 
 @pytest.fixture

@@ -73,6 +73,18 @@ class LaneHosts(Hosts):
 
     # --- the end ---
 
+    def daemon_comes_back(self):
+        """By the keeper's loop alone; and after that one was killed, by `ensure`."""
+        for killed in (self.daemons, self.keepers):
+            wait_for(self.leads, 30, lambda: f"no daemon leads\n{self.story()}")
+            old = self.daemons()
+            for pid in killed():
+                self.kill(pid)
+            if killed == self.keepers:
+                self.ensure()
+            wait_for(lambda: self.daemons() and not set(self.daemons()) & set(old) and self.leads(), 30,
+                     lambda: f"no other daemon leads than {old}\n{self.story()}")
+
     def settle_alone(self, seconds):
         """
         The daemon alone brings all of it to its end: nobody makes a pass. Held jobs are let go of. What was moved before
@@ -199,7 +211,8 @@ class Mover(Person):
 
     def move(self, lane, jobs):
         job, other = self.rng.choice(jobs), self.rng.choice(jobs)
-        to = self.rng.choice((["--to", "head"], ["--to", "tail"], ["--to", "2"], ["--before", str(other["id"])], ["--after", str(other["id"])]))
+        to = self.rng.choice((["--to", "head"], ["--to", "tail"], ["--to", "2"], ["--before", str(other["id"])],
+                              ["--after", str(other["id"])]))
         self.wish(job).is_moved = True
         self.ask("queue", "lane", lane, "move", str(job["id"]), *to)
 
@@ -290,7 +303,8 @@ class Admin(Person):
 
     def take_away(self, lane):
         node = lane.split(":")[0]
-        away, back = self.rng.choice(((("lane", lane, "runner", "off"), ("lane", lane, "runner", "on")), (("drain", node), ("resume", node))))
+        away, back = self.rng.choice(((("lane", lane, "runner", "off"), ("lane", lane, "runner", "on")),
+                                      (("drain", node), ("resume", node))))
         self.ask("queue", *away)
         self.over.wait(self.rng.uniform(0.2, 2))
         while not self.ask("queue", *back).get("ok") and not self.over.is_set():

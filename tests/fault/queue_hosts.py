@@ -213,9 +213,9 @@ class Hosts:
         # Nobody logs in meanwhile.
         with self.power:
             twice("ZX", signal.SIGKILL)
-        for path in self.path(host, "/tmp").glob(".gpustow-*"):
-            path.unlink()
-        self.path(host, "/run/boot_id").write_text(f"{uuid.uuid4()}\n")
+            for path in self.path(host, "/tmp").glob(".gpustow-*"):
+                path.unlink()
+            self.path(host, "/run/boot_id").write_text(f"{uuid.uuid4()}\n")
 
     # --- commands on the client ---
 

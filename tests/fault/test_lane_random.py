@@ -1,10 +1,10 @@
 """
 Lanes on three hosts, the daemon kept by the keeper's script, GPUSTOW_FAULT_JOBS short jobs (60; `./dev fault`: 1000) in lanes
 and in the pool beside them, and meanwhile, at random: kill -9 of agents, the daemon, the keeper's loop, shims, jobs, clients in
-the middle of a command, relays and sshds; agents and daemons that stand still for a while; links that are cut, clocks that are set; nodes and the queue's own machine that go
-down and come up with another boot id. People submit, reorder, pause, take out and cancel all the time. Then all is calm, the
-daemon alone brings everything to its end, and the jobs' own files are the judge. The seed is printed; GPUSTOW_FAULT_SEED
-repeats it (as far as chance is ours).
+the middle of a command, relays and sshds; agents and daemons that stand still; links that are cut, clocks that are set; nodes and
+the queue's own machine that go down and come up with another boot id. People submit, reorder, pause, take out and cancel all the
+time. Then all is calm, the daemon alone brings everything to its end, and the jobs' own files are the judge. The seed is
+printed; GPUSTOW_FAULT_SEED repeats it (as far as chance is ours).
 """
 import os
 import random
@@ -173,6 +173,7 @@ def storm(hosts, seed):
     try:
         hosts.ensure()
         open_lanes(hosts)
+        hosts.daemon_comes_back()
         hosts.settle_alone(60 + JOBS)
         wrong = wrong + hosts.complaints() + hosts.end_keeper()
     except AssertionError as error:

@@ -14,9 +14,9 @@ from queue_bed import QueueBed, wait_seconds
 SHIM = test_points.SHIM
 # Points that no submit, pass or cancel comes by, and who strikes them.
 ELSEWHERE = {"config.": "e2e/test_config.py", "takeover.": "unit/test_store_nvidb.c", "run.": "test_points.py",
-             "daemon.": "test_lane_points.py", "journal.": "test_points.py", "retired.": "test_points.py", "store.backup-": "e2e/test_backup.py",
-             "store.restore-": "e2e/test_backup.py", "queue.before-lane-": "test_lane_points.py",
-             "queue.after-lane-": "test_lane_points.py", "agent.before-lane-": "test_lane_points.py", "agent.after-lane-": "test_lane_points.py"}
+             "daemon.": "test_lane_points.py", "journal.": "test_points.py", "retired.": "test_points.py",
+             "store.backup-": "e2e/test_backup.py", "store.restore-": "e2e/test_backup.py",
+             **{f"{who}-lane-": "test_lane_points.py" for who in ("queue.before", "queue.after", "agent.before", "agent.after")}}
 
 
 def points():

@@ -104,6 +104,7 @@ static void on_message(void *arg, const char *op, const json_t *msg)
 {
 	strncat(others, op, sizeof(others) - strlen(others) - 1);
 	strncat(others, " ", sizeof(others) - strlen(others) - 1);
+	stop();
 }
 
 static void on_down(void *arg, const char *why)
@@ -382,6 +383,22 @@ static void fetched(void **state)
 	free(p);
 }
 
+/* What the link's owner asks under numbers of its own is answered to it, below the streams' numbers and above them. */
+static void refusal_of_the_owners_message(void **state)
+{
+	struct got a = {0};
+
+	put("stdout.log", 0, "x", 1);
+	open_file(&a, "stdout.log", 0, false);
+	WAIT_FOR(a.n_over);
+	link_send(l, json_pack("{s:s, s:I}", "op", "lane", "id", (json_int_t)1 << 40));
+	WAIT_FOR(!strcmp(others, "error "));
+	link_send(l, json_pack("{s:s, s:i}", "op", "lane", "id", 7));
+	WAIT_FOR(!strcmp(others, "error error "));
+	assert_int_equal(a.n_failed, 0);
+	buf_done(&a.bytes);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -389,6 +406,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(two_files_at_once),
 		TEST(refusal_is_its_own),
+		TEST(refusal_of_the_owners_message),
 		TEST(closed_from_within),
 		TEST(cut_and_reopened),
 		TEST(staged),
