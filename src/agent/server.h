@@ -57,7 +57,6 @@ struct agent {
 	struct buf frame[FRAME_N];
 	uint64_t frame_number[FRAME_N];
 	uint64_t frame_changes[FRAME_N]; /* what ledger_changes said then */
-	uint64_t frame_profile; /* what profiler_changes said then */
 	struct host_reader host;
 	struct node_reader node;
 	bool is_on_battery; /* when the machine's figures were last read */
