@@ -321,16 +321,13 @@ static bool make_frame(struct agent *a, const char *error, enum frame_kind kind)
 	int r;
 
 	if (!error && a->frame_number[kind] == ledger_number(a->ledger) &&
-		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len &&
-		(!has_profiling(kind) || a->frame_profile[kind] == profiler_changes(a->profiler)))
+		a->frame_changes[kind] == ledger_changes(a->ledger) && frame->len)
 		return true;
 	buf_clear(frame);
 	msg = sample_message(a, error, kind);
 	r = wire_put_json(frame, msg, NULL);
 	json_decref(msg);
 	a->frame_changes[kind] = ledger_changes(a->ledger);
-	if (has_profiling(kind))
-		a->frame_profile[kind] = profiler_changes(a->profiler);
 	a->frame_number[kind] = error ? 0 : ledger_number(a->ledger);
 	return !r;
 }

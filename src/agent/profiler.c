@@ -40,7 +40,6 @@ enum state { OFF, STARTING, UP, FAILED };
 struct profiler {
 	bool is_off; /* simulated cards */
 	enum state state;
-	uint64_t changes;
 	pid_t child; /* 0: none */
 	bool is_killed;
 	int fd;
@@ -148,7 +147,6 @@ void profiler_free(struct profiler *p)
 static void fail(struct profiler *p, enum dcgm_step step, const char *why, int64_t now_ms)
 {
 	p->state = FAILED;
-	p->changes++;
 	p->step = step;
 	snprintf(p->why, sizeof(p->why), "%s", why);
 	p->pause_ms = p->pause_ms ? p->pause_ms * 2 : PROFILER_PAUSE_MIN_MS;
@@ -164,7 +162,6 @@ static void start_helper(struct profiler *p, int64_t now_ms)
 	int sv[2];
 
 	p->state = STARTING;
-	p->changes++;
 	p->started_ms = p->heard_ms = now_ms;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
 		fail(p, DCGM_STEP_CONNECT, "no helper process can be started", now_ms);
@@ -191,7 +188,6 @@ void profiler_want(struct profiler *p, bool is_wanted, int64_t now_ms)
 {
 	if (p->is_off || is_wanted == (p->state != OFF))
 		return;
-	p->changes++;
 	if (!is_wanted) {
 		kill_helper(p);
 		p->state = OFF;
@@ -205,11 +201,6 @@ void profiler_want(struct profiler *p, bool is_wanted, int64_t now_ms)
 	/* One that was killed and hasn't gone is waited for (profiler_turn). */
 	if (!p->child)
 		start_helper(p, now_ms);
-}
-
-uint64_t profiler_changes(const struct profiler *p)
-{
-	return p->changes;
 }
 
 int profiler_fd(const struct profiler *p)
@@ -285,7 +276,6 @@ static void take_word(struct profiler *p, struct word *w, int64_t now_ms)
 		return;
 	}
 	p->state = UP;
-	p->changes++;
 	p->pause_ms = 0;
 	p->report.n_cards = w->n_cards;
 	memcpy(p->report.cards, p->in.data + sizeof(*w), w->n_cards * sizeof(struct dcgm_card));

@@ -46,7 +46,5 @@ bool profiler_is_gone(const struct profiler *p);
 
 /* Samples are to be asked with NVML's own counters: DCGM doesn't serve, or not yet. */
 bool profiler_wants_gpm(const struct profiler *p, int64_t now_ms);
-/* Grows with every report and whenever what there is to say changes: a sample made before that is out of date. */
-uint64_t profiler_changes(const struct profiler *p);
 /* Puts DCGM's figures on the cards, and says in s->profiling where figures come from, or why there are none. */
 void profiler_put(const struct profiler *p, struct gpu_snapshot *s);

@@ -64,7 +64,6 @@ struct agent {
 	struct buf frame[FRAME_N];
 	uint64_t frame_number[FRAME_N];
 	uint64_t frame_changes[FRAME_N]; /* what ledger_changes said then */
-	uint64_t frame_profile[FRAME_N]; /* what profiler_changes said then */
 	struct sample_base base; /* what frames build on, and itself as a frame */
 	struct buf base_frame;
 	uint64_t last_base;

@@ -88,6 +88,15 @@ def test_nvmls_own_counters_where_there_is_no_dcgm(world):
     assert host["cards"][1]["sm_active_pct"] == 50 and host["cards"][0]["absent"]["sm_active_pct"] == "unsupported"
 
 
+@pytest.mark.parametrize("way, library", [("dcgm", "libdcgm.so.4"), ("gpm", "no-such-library.so")])
+def test_a_second_look_has_nothing_of_the_first(world, way, library):
+    env = machine(world, f"profiling\n{way} 0 sm=0.5\n", library)
+    assert document(world, "--dcgm", env=env)["cards"][0]["sm_active_pct"] == 50
+    write(world, f"profiling\n{way} 0 sm=0.25\n")
+    assert document(world, "--dcgm", env=env)["cards"][0]["sm_active_pct"] == 25
+    assert len(world.agents()) == 1
+
+
 @pytest.mark.parametrize("rule, word, sentence", [
     ("err dcgmStartEmbedded_v2 -29", "dcgm_connect_failed", "root"),
     ("err dcgmWatchFields -34", "dcgm_group_failed", "another profiler"),

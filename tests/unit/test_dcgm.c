@@ -192,8 +192,8 @@ static void each_step_has_its_word(void **state)
 		"dcgm_connect_failed", "root");
 	assert_fails("libdcgm.so.4", "profiling\nerr dcgmGetAllDevices -21\n", "dcgm_group_failed",
 		"DCGM -21");
-	assert_fails("libdcgm.so.4", "profiling\ndcgm 0 sm=1\nerr dcgmGroupCreate -24\n", "dcgm_group_failed",
-		"taken");
+	assert_fails("libdcgm.so.4", "profiling\ndcgm 0 sm=1\nerr dcgmGroupCreate -24\n",
+		"dcgm_group_failed", "taken");
 	assert_fails("libdcgm.so.4", "profiling\ndcgm 0 sm=1\nerr dcgmWatchFields -34\n",
 		"dcgm_group_failed", "another profiler");
 	assert_fails(
