@@ -23,7 +23,7 @@ static const struct column columns[] = {
 	{"VRAM U/T MiB", .min = 13, .is_number = true},
 	{"Temp", .min = 6, .drop = 6, .is_number = true},
 	{"Fan", .min = 8, .drop = 1, .is_number = true},
-	{"Power", .min = 12, .drop = 5},
+	{"Power", .min = 13, .drop = 5},
 	{"PCIe", .min = 7, .drop = 2},
 	{"RX", .min = 10, .drop = 4, .is_number = true},
 	{"TX", .min = 10, .drop = 3, .is_number = true},

@@ -1,24 +1,22 @@
-/* The queue screen's loop (queue.h): terminal, time and the three processes to the model; the model's wishes to them. */
+/* The queue screen's loop (queue.h): terminal, time and the three processes (queue_child.h) to the model; its wishes to them. */
 #include "tui/queue.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "tui/keep.h"
+#include "tui/queue_child.h"
 #include "tui/queue_plain.h"
 #include "tui/queue_view.h"
 #include "tui/terminal.h"
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CLOCK_MS = 1000, QUIT_MS = 1000, FIRST_MS = 10000, PIECE = 256 * 1024, TYPED_MAX = 4096 };
@@ -27,8 +25,7 @@ struct loop;
 struct channel {
 	struct loop *l;
 	enum queue_role role;
-	int fd; /* -1: gone */
-	pid_t pid;
+	struct queue_child *child;
 	struct buf in;
 	struct event *readable;
 	bool is_busy; /* a tick, a look, a log: one at a time */
@@ -43,6 +40,7 @@ struct loop {
 	struct frame frame;
 	struct screen *screen;
 	struct event_base *base;
+	struct queue_child children[QUEUE_ROLE_N];
 	struct channel ch[QUEUE_ROLE_N];
 	struct terminal terminal;
 	struct event *clock, *refresh, *line; /* line: of the plain form, which has no clock */
@@ -99,7 +97,8 @@ static bool tell(struct channel *c, json_t *o)
 
 	json_decref(o);
 	buf_printf(&line, "%s\n", s ? s : "{}");
-	n = c->fd < 0 ? -1 : send(c->fd, line.data, line.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	n = c->child->fd < 0 ? -1
+			     : send(c->child->fd, line.data, line.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	/* Lines are short; half of one would be the end of the talk. */
 	if (n >= 0 && (size_t)n == line.len)
 		return true;
@@ -300,8 +299,8 @@ static void lose(struct channel *c)
 	if (c->readable)
 		event_free(c->readable);
 	c->readable = NULL;
-	close(c->fd);
-	c->fd = -1;
+	close(c->child->fd);
+	c->child->fd = -1;
 	c->is_busy = false;
 	if (!c->l->m.error[0])
 		snprintf(c->l->m.error, sizeof(c->l->m.error),
@@ -314,7 +313,7 @@ static bool read_channel(struct channel *c)
 	ssize_t n;
 
 	buf_reserve(&c->in, PIECE);
-	n = read(c->fd, c->in.data + c->in.len, PIECE);
+	n = read(c->child->fd, c->in.data + c->in.len, PIECE);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
 	if (n <= 0 || c->in.len + (size_t)n > QUEUE_LINE_MAX) {
@@ -387,45 +386,6 @@ static void on_refresh(evutil_socket_t fd, short what, void *arg)
 
 /* ---- life ---- */
 
-/* In the child: nothing of the terminal, and nothing of the siblings. */
-static int serve(const struct queue_screen_options *o, struct loop *l, enum queue_role role, int fd)
-{
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-	for (int i = 0; i < QUEUE_ROLE_N; i++)
-		if (l->ch[i].fd >= 0)
-			close(l->ch[i].fd);
-	for (int i = 0; null >= 0 && i < 3; i++)
-		dup2(null, i);
-	signal(SIGWINCH, SIG_IGN);
-	return o->serve(o->arg, role, fd);
-}
-
-static int start(struct loop *l, enum queue_role role, struct err *e)
-{
-	int pair[2];
-	pid_t pid;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, -errno, "no sockets for the screen's processes");
-	pid = fork();
-	if (pid < 0) {
-		int code = -errno;
-
-		close(pair[0]);
-		close(pair[1]);
-		return err_sys(e, code, "the screen's processes could not be started");
-	}
-	if (!pid) {
-		close(pair[0]);
-		_exit(serve(l->o, l, role, pair[1]));
-	}
-	close(pair[1]);
-	l->ch[role].fd = pair[0];
-	l->ch[role].pid = pid;
-	return 0;
-}
-
 /* Before the screen: a queue that can't be read at all is one sentence. A slow disk isn't waited for longer than this. */
 static int wait_first(struct loop *l, struct err *e)
 {
@@ -433,7 +393,7 @@ static int wait_first(struct loop *l, struct err *e)
 	int64_t until = clock_boot_ms() + FIRST_MS;
 
 	while (!l->m.has_snap && !l->fatal[0]) {
-		struct pollfd p = {.fd = c->fd, .events = POLLIN};
+		struct pollfd p = {.fd = c->child->fd, .events = POLLIN};
 		int64_t left = until - clock_boot_ms();
 
 		if (left <= 0 || poll(&p, 1, (int)left) <= 0)
@@ -449,24 +409,12 @@ static int wait_first(struct loop *l, struct err *e)
 
 static void stop_all(struct loop *l)
 {
-	int64_t until = clock_boot_ms() + QUIT_MS;
-
 	for (int i = 0; i < QUEUE_ROLE_N; i++) {
-		struct channel *c = &l->ch[i];
-
-		if (c->readable)
-			event_free(c->readable);
-		if (c->fd >= 0)
-			close(c->fd);
-		/* A pass ends at its next safe point. */
-		if (c->pid > 0 && i == QUEUE_TICKS)
-			kill(c->pid, SIGTERM);
-		buf_done(&c->in);
+		if (l->ch[i].readable)
+			event_free(l->ch[i].readable);
+		buf_done(&l->ch[i].in);
 	}
-	for (int i = 0; i < QUEUE_ROLE_N; i++)
-		while (l->ch[i].pid > 0 && waitpid(l->ch[i].pid, NULL, WNOHANG) == 0 &&
-			clock_boot_ms() < until)
-			poll(NULL, 0, 5);
+	queue_child_stop(l->children, QUIT_MS);
 }
 
 static void open_events(struct loop *l)
@@ -478,10 +426,10 @@ static void open_events(struct loop *l)
 	for (int i = 0; i < QUEUE_ROLE_N; i++) {
 		struct channel *c = &l->ch[i];
 
-		if (c->fd < 0)
+		if (c->child->fd < 0)
 			continue;
-		evutil_make_socket_nonblocking(c->fd);
-		c->readable = event_new(l->base, c->fd, EV_READ | EV_PERSIST, on_channel, c);
+		evutil_make_socket_nonblocking(c->child->fd);
+		c->readable = event_new(l->base, c->child->fd, EV_READ | EV_PERSIST, on_channel, c);
 		event_add(c->readable, NULL);
 	}
 	if (l->screen) {
@@ -589,10 +537,13 @@ int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 	struct loop l = {.o = o};
 	int r = 0;
 
-	for (int i = 0; i < QUEUE_ROLE_N; i++)
-		l.ch[i] = (struct channel){.l = &l, .role = (enum queue_role)i, .fd = -1};
+	for (int i = 0; i < QUEUE_ROLE_N; i++) {
+		l.children[i] = (struct queue_child){.fd = -1};
+		l.ch[i] = (struct channel){
+			.l = &l, .role = (enum queue_role)i, .child = &l.children[i]};
+	}
 	for (int i = 0; i < QUEUE_ROLE_N && !r; i++)
-		r = start(&l, (enum queue_role)i, e);
+		r = queue_child_start(l.children, (enum queue_role)i, o, e);
 	queue_model_init(&l.m);
 	frame_init(&l.frame);
 	view_defaults(&l.view);

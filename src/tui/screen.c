@@ -58,12 +58,12 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 static struct way_back {
 	volatile sig_atomic_t is_taken;
-	int fd; /* the terminal, opened anew: nobody else's writes are to fail for our not waiting */
+	int fd; /* while there's a screen the terminal opened anew: nobody else's writes are to fail for our not waiting */
 	struct termios before;
 	char bytes[256];
 	size_t n;
 	struct sigaction old[ARRAY_LEN(deadly)];
-} way_back;
+} way_back = {.fd = STDOUT_FILENO};
 
 /* Async-signal-safe: write, tcsetattr. */
 static void give_back(void)
@@ -375,27 +375,26 @@ static void read_size(struct screen *s)
 /* /dev/stdout would be the same open file: not waiting is ours alone. */
 static int open_output(struct screen *s, struct err *e)
 {
-	int memory = memfd_create("gpustow-screen", MFD_CLOEXEC);
+	static const int flags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	int memory = memfd_create("gpustow-screen", MFD_CLOEXEC),
+	    fd = open("/proc/self/fd/1", flags);
 
-	way_back.fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	if (way_back.fd < 0 && ttyname(STDOUT_FILENO))
-		way_back.fd =
-			open(ttyname(STDOUT_FILENO), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 && ttyname(STDOUT_FILENO))
+		fd = open(ttyname(STDOUT_FILENO), flags);
 	s->sink = memory >= 0 ? fdopen(memory, "w") : NULL;
-	if (way_back.fd >= 0 && s->sink)
-		return 0;
-	if (memory >= 0 && !s->sink)
-		close(memory);
-	return err_sys(e, -errno, "the terminal can't be opened for writing");
+	if (fd >= 0)
+		way_back.fd = fd;
+	return fd >= 0 && s->sink ? 0
+				  : err_sys(e, -errno, "the terminal can't be opened for writing");
 }
 
 static void close_output(struct screen *s)
 {
 	if (s->sink)
 		fclose(s->sink);
-	if (way_back.fd >= 0)
+	if (way_back.fd != STDOUT_FILENO)
 		close(way_back.fd);
-	way_back.fd = -1;
+	way_back.fd = STDOUT_FILENO;
 	buf_done(&s->backlog);
 }
 

@@ -1,4 +1,5 @@
 """The live monitor in a real terminal (tmux): its keys, raw mouse reports, resizing, and every way out."""
+import json
 import os
 import pty
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,43 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from lab import Lab, missing  # noqa: E402
 from deaf_terminal import DeafTerminal  # noqa: E402
-from harness import BUILD, DEADLINE, is_alive, program, until  # noqa: E402
+from harness import BUILD, DEADLINE, MARK, ROOT, is_alive, program, until  # noqa: E402
 
 
 needs_lab = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux isn't installed")
 FAKE = BUILD / "tests" / "fake" / "libnvidia-ml.so.1"
+
+
+def wcswidth(text):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def names(key):
+    """A key of a manual's table as tmux calls it."""
+    special = {"Right": "Right", "PgDn": "NPage", "PgUp": "PPage", "Esc": "Escape", "Shift-Up": "S-Up", "Shift-Down": "S-Down"}
+    return special.get(key) or (f"C-{key[5:].lower()}" if key.startswith("Ctrl-") else key)
+
+
+def keys_of(manual):
+    """Those of the table in a page of docs."""
+    found = []
+    table = (ROOT / "docs" / manual).read_text().split("## Keys\n", 1)[1].split("\n##", 1)[0]
+    for row in re.findall(r"(?m)^\| (.+?) \|", table)[1:]:
+        found += [names(k) for k in re.findall(r"`([^`]+)`", row) or []]
+        found += [names(k) for k in re.sub(r"`[^`]+`|[(),]", " ", row).split()]
+    return [k for k in found if k != "|"]
+
+
+def unpressed(manual, *files):
+    """Keys of that table that no test here gives to a terminal: what's between quotes in a call of keys()."""
+    pressed = set()
+    for f in files:
+        source = Path(f).read_text()
+        for call in re.findall(r"keys\(([^\n]*)", source) + re.findall(r"for [^\n]*\bkey\b[^\n]* in ([^\n]*):", source):
+            pressed |= set(re.findall(r'"([^"]+)"', call))
+            pressed |= {c for word in re.findall(r'\*"([^"]+)"', call) for c in word}
+    return sorted(set(keys_of(manual)) - pressed)
 
 
 class Tmux:
@@ -52,15 +85,28 @@ class Tmux:
         self.tmux("send-keys", "-H", *[f"{b:02x}" for b in data])
         return self
 
+    def place(self, text):
+        """(x, y) of the first character of that text, a pattern, or of its group, once it's there and stays where it is."""
+        def find():
+            for y, line in enumerate(self.text().split("\n")):
+                found = re.search(text, line)
+                if found:
+                    return wcswidth(line[:found.start(1 if found.re.groups else 0)]), y
+            return None
+
+        def look():
+            at = find()
+            time.sleep(0.05)
+            return at if at and at == find() else None
+        return until(look, every=0.05, why=lambda: f"{text!r} isn't on the screen:\n{self.text()}")
+
     def click(self, text):
-        """On the first character of that text, which may be a pattern."""
-        lines = self.text().split("\n")
-        for y, line in enumerate(lines):
-            found = re.search(text, line)
-            if found:
-                x = found.start()
-                return self.raw(f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m".encode())
-        raise AssertionError(f"{text!r} isn't on the screen:\n{self.text()}")
+        x, y = self.place(text)
+        return self.raw(f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m".encode())
+
+    def wheel_at(self, text, down=True):
+        x, y = self.place(text)
+        return self.wheel(x + 1, y + 1, down)
 
     def wheel(self, x, y, down=True):
         return self.raw(f"\x1b[<{65 if down else 64};{x};{y}M".encode())
@@ -190,7 +236,8 @@ def test_every_key_of_the_cards(world, monitor):
     t.sees("Updated")
     time.sleep(2.2)
     t.keys("<", "<").sees(r"\d s ago")
-    t.keys(">", ">").sees(gone=["s ago"])
+    # As often as it takes: now moves on, too.
+    until(lambda: t.keys(">") and not re.search("s ago", t.text()), every=0.2)
     t.keys("<").sees("s ago")
     t.keys("Escape").sees(gone=["s ago"])
     t.keys("?").sees("Help: cards")
@@ -254,6 +301,118 @@ def test_a_confirmed_signal_reaches_the_process_and_no_other(world, monitor):
     t.is_restored()
 
 
+def test_every_key_of_the_table_is_pressed():
+    assert unpressed("monitor.md", __file__) == []
+
+
+def test_other_names_of_keys_and_what_is_drawn_anew(world, monitor):
+    t = monitor("--sim", "3")
+    t.sees("Simulated GPU")
+    t.keys("F1").sees("Help: servers")
+    t.keys("F1").sees(gone=["Help:"])
+    until(lambda: t.keys(",").text() and re.search(r"\d s ago", t.text()), every=0.3)
+    t.keys("Escape").sees(gone=["s ago"])
+    t.keys("v", "End").sees("› +2 ")
+    t.keys("Home").sees("› +0 ")
+    t.keys("NPage").sees("› +2 ")
+    t.keys("PPage").sees("› +0 ")
+    # What somebody else writes onto the terminal is gone after Ctrl-L.
+    with open(t.flag("pane_tty"), "w") as tty:
+        tty.write("\x1b[20;30Hrubbish")
+    t.sees("rubbish")
+    t.keys("C-l").sees(gone=["rubbish"])
+    t.keys("C-c")
+    assert "EXIT 0" in t.is_restored()
+
+
+def test_rows_and_pages_of_the_processes(world, monitor):
+    for i in range(10):
+        world.foreign({0: 500 + i})
+    # A command of several pages.
+    command = ["bash", "-c", "sleep 300; :", *[f"word{i:04d}" for i in range(45)]]
+    long = subprocess.Popen(command, env={**os.environ, MARK: world.mark}, start_new_session=True, stdin=subprocess.DEVNULL)
+    (world.sim / "foreign1.json").write_text(json.dumps({"pid": long.pid, "usage": {"0": 9000}}))
+    t = monitor("--sim", "1", cols=60, rows=60)
+
+    def rows():
+        # The table has a mark or blanks, a number, and the memory; the command below it hasn't.
+        return len(re.findall(r"(?m)^[│╎][› ] +\d+ +\d+M", t.text()))
+    try:
+        t.sees("Simulated GPU")
+        t.keys("v", "Enter").sees("Processes 11 on", rf"› +{long.pid}")
+        before = until(rows)
+        t.keys("+", "+")
+        until(lambda: rows() == before + 2, why=lambda: t.text())
+        t.keys("=")
+        until(lambda: rows() == before + 3, why=lambda: t.text())
+        t.keys("-")
+        until(lambda: rows() == before + 2, why=lambda: t.text())
+        t.keys(*"--------").sees("word0000", gone=["word0044"])
+        t.keys("]").sees("word", gone=["word0000"])
+        t.keys("[").sees("word0000", gone=["word0044"])
+        # The wheel acts on the pane below it: the command, then the processes, then the cards.
+        t.wheel_at("word0010").sees(gone=["sleep 300; : word0000"])
+        t.wheel_at("word0010", down=False).sees("word0000")
+        t.wheel_at(f"{long.pid} +9000M").sees(gone=[rf"› +{long.pid}"])
+        t.wheel_at(r"› +\d+ +\d+M", down=False).sees(rf"› +{long.pid}")
+        t.keys("NPage").sees(gone=[rf"› +{long.pid}"])
+        t.keys("PPage").sees(rf"› +{long.pid}")
+        t.keys("q")
+        t.is_restored()
+    finally:
+        os.killpg(long.pid, signal.SIGKILL)
+        long.wait()
+        (world.sim / "foreign1.json").unlink()
+
+
+def test_each_signal_by_its_function_key(world, monitor):
+    ill = [world.foreign({0: 6000 - i * 1000}) for i in range(3)]
+    t = monitor("--sim", "1")
+    t.sees("Simulated GPU")
+    t.keys("v", "Enter").sees(rf"› +{ill[0].process.pid}")
+    for f, key, name in zip(ill, ("F7", "F8", "F9"), (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)):
+        t.keys("Home").sees(rf"› +{f.process.pid}")
+        t.keys(key).sees(f"{name.name} to process {f.process.pid}")
+        t.keys(key).sees("the signal was sent")
+        assert f.process.wait(DEADLINE) == -name
+        f.path.unlink()
+        t.sees(gone=[rf"› +{f.process.pid}"])
+    t.keys("q")
+    t.is_restored()
+
+
+def test_the_mouse_on_processes_buttons_and_dashes(world, monitor):
+    path = world.dir / "scenario"
+    path.write_text("cards 1\nerr nvmlDeviceGetFanSpeed 3\nerr nvmlDeviceGetFanSpeed_v2 3\n")
+    t = monitor(env={"GPUSTOW_NVML_PATH": str(FAKE), "GPUSTOW_FAKE_NVML": str(path)}, cols=200)
+    t.sees("1 server")
+    t.keys("v").sees("Cards 1 on")
+    t.click(r"\dC +(-) +P\d").sees("no fan_pct: this card or driver doesn't have it")
+    t.keys("v").sees("Servers")
+    t.keys("q")
+    t.is_restored()
+    says(world, "mode: nodes")
+    one, two = world.foreign({0: 6000}), world.foreign({0: 3000})
+    t = monitor("--sim", "1")
+    t.sees("Simulated GPU")
+    t.click(r"t\] history").sees("mean util now")
+    t.click(r"v\] view").sees("Cards 1 on")
+    t.keys("p").sees("Processes 2 on")
+    t.click(rf"{two.process.pid} ").sees(rf"› +{two.process.pid}", "─ Processes")
+    t.click(r"/\] find").sees("find: ")
+    t.keys("Escape").sees(gone=["find: "])
+    t.click(r"o\] sort").sees("by CPU")
+    t.click(r"G\] group").sees(", tree")
+    t.click(r"T\] SIGTERM").sees(f"SIGTERM to process {two.process.pid}")
+    t.click(r"T\] SIGTERM").sees("the signal was sent")
+    assert two.process.wait(DEADLINE) == -signal.SIGTERM and is_alive(one.process.pid)
+    t.click(r"d\] detail").sees("MEM/TEMP")
+    t.click(r"s\] sort").sees("available first")
+    t.click(r"f\] filter").sees('filter "available"|Cards 0/1')
+    t.click(r"q\] quit")
+    t.is_restored()
+
+
 def test_the_mouse_in_raw_reports_whole_and_in_pieces(world, monitor):
     world.foreign({1: 2000})
     t = monitor("--sim", "3")
@@ -265,11 +424,11 @@ def test_the_mouse_in_raw_reports_whole_and_in_pieces(world, monitor):
     t.click("CPU%").sees("by CPU down")
     t.click("CPU%").sees("by CPU up")
     y = next(i for i, line in enumerate(t.text().split("\n")) if "› 1" in re.sub(" +", " ", line)) + 1
-    # A report that arrives byte by byte, slower than the time after which an Esc is a key.
-    for b in f"\x1b[<65;10;{y}M".encode()[:3]:
-        t.raw(bytes([b]))
-    time.sleep(0.15)
-    t.raw(f"65;10;{y}M".encode()).sees("› +2 ")
+    # A report that arrives in pieces, slower than the time after which a lone Esc is a key.
+    for piece in (b"\x1b[", b"<", b"65;10", f";{y}M".encode()):
+        t.raw(piece)
+        time.sleep(0.15)
+    t.sees("› +2 ")
     t.wheel(10, y, down=False).sees("› +1 ")
     t.click(r"K\] SIGKILL").sees("› +1 ", gone=["SIGKILL to process"])
     t.click(r"\?\] help").sees("Help:")
@@ -523,6 +682,27 @@ def test_hosts_come_one_by_one_and_a_password_is_asked_for_in_a_box(world, lab):
         t.keys("f").sees("Cards 3 on 2/5 nodes", r"key \(root@key:22\)", r"pass \(alice@pass:22\)")
         t.keys("q").sees("EXIT 0", deadline=5)
         assert "hide_unsupported: false" in lab.bash("ctl", "cat /root/.gpustow/config.yml")
+    finally:
+        t.end()
+
+
+@needs_lab
+def test_moving_among_servers(world, lab):
+    forget_masters(lab)
+    servers(lab, *[f"{{hostname: key, username: root, nickname: n{i}}}" for i in range(5)])
+    t = LabTmux(world, lab, rows=24)
+    try:
+        t.sees(r"›. \[2\]", r"n0 +2 GPUs", "more servers? below")
+        t.keys("End").sees(r"›. \[6\]", "more servers? above")
+        t.keys("Home").sees(r"›. \[2\]")
+        t.keys("Down").sees(r"›. \[3\]")
+        t.keys("Up").sees(r"›. \[2\]")
+        t.keys("NPage").sees(r"›. \[[3-6]\]", gone=[r"›. \[2\]"])
+        t.keys("PPage").sees(r"›. \[2\]")
+        t.wheel_at(r"\[2\]").sees(r"›. \[3\]")
+        t.wheel_at(r"\[3\]", down=False).sees(r"›. \[2\]")
+        t.click("more servers? below").sees(r"›. \[[3-6]\]", gone=[r"›. \[2\]"])
+        t.keys("q").sees("EXIT 0")
     finally:
         t.end()
 

@@ -1,4 +1,5 @@
 """The queue's screen in a real terminal (tmux): every key of its table with what it does, clicks, resizing, every way out."""
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from deaf_terminal import DeafTerminal
 from harness import program, until
 from queue_bed import Queue
-from test_monitor import Tmux, says
+from test_monitor import Tmux, says, unpressed
 
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux isn't installed")
@@ -227,15 +228,69 @@ def test_theme_is_kept_and_help_closes_without_quitting(bed):
     s = bed.open()
     s.keys("T")
     says(bed.world, "theme: classic")
-    for key in ("?", "Escape", "q", "Enter"):
-        s.keys("?")
-        s.sees("the next server or job")
+    first, last = "│Keys +│", "UNKNOWN +no reading"
+    for key in ("?", "Escape", "q", "Enter", "Space", "F1"):
+        s.keys("F1" if key == "F1" else "?")
+        s.sees(first)
         s.keys(key)
-        s.sees("Jobs 4", gone=["the next server or job"])
+        s.sees("Jobs 4", gone=[first])
     s.keys("?", "G")
-    s.sees("UNKNOWN +no reading")
+    s.sees(last)
     s.keys("g")
-    s.sees("the next server or job", gone=["UNKNOWN +no reading"])
+    s.sees(first, gone=[last])
+    # All that moves in it.
+    for on, back in (("j", "k"), ("Down", "Up"), ("NPage", "PPage"), ("End", "Home")):
+        s.keys(on)
+        s.sees("Help", gone=[first])
+        s.keys(back)
+        s.sees(first)
+    s.wheel(30, 10)
+    s.sees("Help", gone=[first])
+    s.wheel(30, 10, down=False)
+    s.click(first)
+    s.sees("Jobs 4", gone=[first])
+
+
+def test_first_last_and_what_is_drawn_anew(bed):
+    s = bed.open(cols=100, rows=30)
+    s.keys("End", "Enter")
+    s.sees(rf"Detail of job {bed.waiting[2]}")
+    s.keys("Home")
+    s.sees(rf"Detail of job {bed.runner}")
+    with open(s.flag("pane_tty"), "w") as tty:
+        tty.write("\x1b[12;30Hrubbish")
+    s.sees("rubbish")
+    s.keys("C-l")
+    s.sees("Detail of", gone=["rubbish"])
+    # A page of GPUs: the pane has fewer lines than there are.
+    s.keys("Enter", "v", "p", "BTab", "NPage")
+    s.sees("Capacity")
+    s.keys("PPage", "q")
+    s.is_restored()
+
+
+def test_stopped_and_continued(bed):
+    """Under a shell that has jobs."""
+    t = Tmux(bed.world, line="exec bash --norc --noprofile -i")
+    try:
+        t.tmux("send-keys", "-l", f"PS1='$ '; {program()} queue")
+        t.keys("Enter").sees(r"Jobs \d+ active")
+        t.keys("C-z").sees(r"\[1\]\+ +Stopped")
+        assert t.flag("alternate_on") == "0" and t.flag("mouse_any_flag") == "0" and t.flag("cursor_flag") == "1"
+        t.tmux("send-keys", "-l", "fg")
+        t.keys("Enter")
+        until(lambda: t.flag("alternate_on") == "1", why="the screen again")
+        t.keys("v").sees("Capacity")
+        assert t.flag("mouse_sgr_flag") == "1"
+        t.keys("q").sees(r"queue\n\$", gone=["Capacity"])
+        t.tmux("send-keys", "-l", "exit")
+        t.keys("Enter")
+    finally:
+        t.end()
+
+
+def test_every_key_of_the_table_is_pressed():
+    assert unpressed("queue-screen.md", __file__) == []
 
 
 # --- the mouse ---
@@ -264,13 +319,72 @@ def test_clicks(bed):
     s.sees("by name")
     s.click("NAME")
     s.sees("by name reversed")
-    s.click(rf"{bed.waiting[1]} · pend")
+    s.click(rf" {bed.waiting[1]} · pend")
     s.click(r"\[c\] cancel")
-    s.sees(rf"Cancel job {bed.waiting[1]} ")
-    s.click(r"\[c\] confirm")
-    becomes(lambda: bed.row(bed.waiting[1])["state"], "cancelled")
+    s.sees(rf"Cancel job {bed.waiting[1]} ", r"\[c\] confirm")
+
+    # On a slow machine the five seconds may be over before the click: then it arms again.
+    def confirmed():
+        s.click(r"\[c\] (?:confirm|cancel)")
+        return until(lambda: bed.row(bed.waiting[1])["state"] == "cancelled" or
+                     re.search("Cancel job", s.text())) and bed.row(bed.waiting[1])["state"] == "cancelled"
+    until(confirmed)
     s.click(r"\[q\] quit")
     assert "EXIT 0" in s.is_restored()
+
+
+def test_clicks_on_lanes_overflow_and_alerts(bed):
+    lane = json.loads(bed.world.ask("job", "submit", "--json", "--no-tick", "--vram", "1G", "--lane", "local:1", "--name", "inlane",
+                                    "--after", str(bed.runner), "--", "echo lane").out)["job"]["id"]
+    bad = bed.queue.submit("echo last words; exit 3", name="bad", gpus=0)
+    bed.queue.tick_until(lambda: bed.row(bad)["state"] == "failed")
+    s = bed.open(cols=80, rows=40)
+    s.click(r"\{ (lane) Q1 \}")
+    s.sees("Jobs 1 active, lane local:1, by queue", "inlane")
+    s.keys("x")
+    s.click(r" (\+\d)\b")
+    s.sees("any GPU, by queue", "wait2")
+    s.click(r"\[all jobs\]")
+    s.sees("Jobs 5 active, by")
+    s.click(rf"! job {bad} \(bad\)")
+    s.sees(rf"Log of job {bad}", "last words", "Jobs 6 all")
+    s.click(r"\[L\] log off")
+    s.sees(rf"Detail of job {bad}|Jobs 6 all", gone=["Log of"])
+    for count, title in (("failed 1", "1 finished"), ("held 0", "0 held"), ("pending 4", "4 pending")):
+        s.click(count)
+        s.sees(f"Jobs {title}")
+    # A row selects its job, and again opens it.
+    s.click(rf" {bed.waiting[1]} · pend")
+    s.click(rf" {lane} · pend")
+    s.click(rf" {lane} · pend")
+    s.sees(rf"Detail of job {lane}")
+    s.click(r"\[Enter\] hide")
+    s.sees("Jobs", gone=["Detail of"])
+    for button, words in ((r"\[v\] capacity", "Capacity"), (r"\[v\] task flow", "Task flow"), (r"\[\+\] prio", None),
+                          (r"\[f\] filter", "Jobs 2 finished|Jobs 1 finished"), (r"\[\?\] help", "the next server or job")):
+        s.click(button)
+        if words:
+            s.sees(words)
+    becomes(lambda: bed.row(lane)["priority"], 1)
+    s.keys("q")
+    s.click(r"\[A\] ack")
+    until(lambda: all(a["acknowledged_ms"] for a in bed.queue.alerts()), why="acknowledged")
+    s.click(r"\[q\] quit")
+    s.is_restored()
+
+
+def test_the_wheel_on_the_other_panes(bed):
+    s = bed.open(cols=80, rows=20)
+    s.keys("L")
+    s.sees("its end", "the last line")
+    s.wheel_at("the last line", down=False)
+    s.sees("lines above its end")
+    s.wheel_at(r"╎\d+ *╎")
+    s.sees("its end", "the last line")
+    # The flow has no room for all its rows: the first leaves.
+    s.sees("● local")
+    s.wheel_at("● local")
+    s.sees("Task flow", gone=["● local"])
 
 
 def test_the_wheel(bed):
@@ -359,7 +473,7 @@ def test_no_process_behind_the_screen_delays_a_key(bed):
 def test_nothing_is_left_of_it(bed):
     s = bed.open()
     behind = children(s.monitor_pid())
-    s.keys("q")
+    s.keys("C-c")
     s.is_restored()
     until(lambda: not any(Path(f"/proc/{p}").exists() for p in behind), why="its processes have ended")
 

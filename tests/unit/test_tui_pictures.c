@@ -147,6 +147,35 @@ static void test_the_monitors_other_modes(void **state)
 	world_done(&w);
 }
 
+/* The largest figures there are: where a column is there, its figure is whole. */
+static void test_large_figures_are_not_cut(void **state)
+{
+	static const int widths[] = {72, 80, 100, 120, 132, 160, 200};
+	struct world w;
+
+	world_make(&w, 0, 1);
+	world_set(&w.samples[0].snap.cards[0], METRIC_POWER, 1400000);
+	world_set(&w.samples[0].snap.cards[0], METRIC_POWER_LIMIT, 1400000);
+	world_set(&w.samples[0].snap.cards[0], METRIC_MEM_TOTAL, 294912);
+	world_set(&w.samples[0].snap.cards[0], METRIC_MEM_USED, 294900);
+	world_set(&w.samples[0].snap.cards[0], METRIC_TEMP, 105);
+	world_set(&w.samples[0].snap.cards[0], METRIC_UTIL_GPU, 100);
+	for (size_t i = 0; i < 2 * ARRAY_LEN(widths); i++) {
+		CLEANUP(buf_done) struct buf b = {0};
+
+		w.m.view.mode = i % 2 ? MODE_UNIFIED : MODE_NODES;
+		world_draw(&w, widths[i / 2], 30);
+		grid_text(&w.f.grid, &b);
+		assert_non_null(strstr(buf_str(&b), "100%"));
+		assert_non_null(strstr(buf_str(&b), "294900/294912"));
+		if (strstr(buf_str(&b), i % 2 ? "Power" : "power"))
+			assert_non_null(strstr(buf_str(&b), "1400/1400W"));
+		if (strstr(buf_str(&b), i % 2 ? "Temp" : "temp"))
+			assert_non_null(strstr(buf_str(&b), "105C"));
+	}
+	world_done(&w);
+}
+
 static void assert_ascii(const struct frame *f)
 {
 	for (int i = 0; i < f->grid.cols * f->grid.rows; i++)
@@ -323,6 +352,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_monitor),
 		cmocka_unit_test(test_the_monitors_other_modes),
+		cmocka_unit_test(test_large_figures_are_not_cut),
 		cmocka_unit_test(test_the_monitor_without_utf8),
 		cmocka_unit_test(test_the_monitors_profiling),
 		cmocka_unit_test(test_the_monitors_sentences),
