@@ -46,7 +46,7 @@ def test_job_starts_and_ends_with_its_environment(world, queue):
 
 
 def test_cpu_job_sees_no_card(world, queue):
-    job = queue.submit('echo "[$CUDA_VISIBLE_DEVICES]" > $W/cards')
+    job = queue.submit('echo "[${CUDA_VISIBLE_DEVICES-all of them}]" > $W/cards')
     queue.ends(job)
     assert world.text("cards") == "[]\n"
 
