@@ -482,6 +482,8 @@ def test_other_root_concludes_nothing_while_the_machine_runs(world, queue):
     queue.tick()
     j = queue.job(job)
     assert (j["state"], j["cause"]) == ("lost", "node-lost") and "given up by a person" in j["last_error"]
+    queue.tick()
+    assert "job_reaped" not in queue.events(job)  # this root knows nothing of it
     for pid in world.agents():
         os.kill(pid, signal.SIGTERM)
     until(lambda: not world.agents())
