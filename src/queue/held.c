@@ -20,8 +20,8 @@
 #include <string.h>
 
 #define SOON_MS 2
-#define LANE_KEPT_MS \
-	60000 /* so long an entry that was sent ahead waits to be named, and a claimed one to start */
+/* So long a body that was sent ahead waits for its launch to leave, or its lane to be told; and a claimed entry to start. */
+#define KEPT_MS 60000
 #define LOCK_MS 20 /* the record's, where nobody waits in turn */
 #define LOCK_END_MS 1000 /* for the last word: whoever comes next can do without */
 #define FREED_MIN_MIB 64 /* less than that starts nothing that waits */
@@ -145,17 +145,22 @@ static void lose(struct controller *c)
 
 /* ---- between passes ---- */
 
-static void send_staged(struct controller *c, struct err *e)
+static bool has_staged(const struct controller *c)
 {
 	bool any = false;
 
-	launch_staging(&c->p);
 	for (size_t i = 0; i < c->p.n_flights; i++) {
 		const struct flight *f = &c->p.flights[i];
 
 		any |= f->state == FLIGHT_BOUND && f->launch && !f->body;
 	}
-	if (any)
+	return any;
+}
+
+static void send_staged(struct controller *c, struct err *e)
+{
+	launch_staging(&c->p);
+	if (has_staged(c))
 		launch_send(&c->p, e);
 }
 
@@ -259,7 +264,7 @@ static void step(struct controller *c)
 	if (r > 0)
 		r = pass_tell_end(&c->p, &e);
 	/* Bodies go ahead by themselves; somebody has to look when they're there, or too late. */
-	if (!r && c->p.n_flights > starts)
+	if (!r && (c->p.n_flights > starts || has_staged(c)))
 		held_news(&c->p);
 	tell_passed(c, r, &e);
 }
@@ -322,7 +327,20 @@ static void end_long_flights(struct controller *c)
 static bool is_kept_for_lane(const struct flight *f)
 {
 	return f->is_lane && f->kept_ms && (f->state == FLIGHT_BOUND || f->dir) &&
-	       clock_boot_ms() - f->kept_ms < LANE_KEPT_MS;
+	       clock_boot_ms() - f->kept_ms < KEPT_MS;
+}
+
+/* Its body is there, and its node just isn't one that may get a launch at this moment. Not when somebody wants its end. */
+static bool is_kept_to_leave(const struct controller *c, const struct flight *f)
+{
+	CLEANUP(job_done) struct job j = {0};
+	struct err e;
+
+	if (f->is_lane || f->state != FLIGHT_BOUND || !f->launch || !f->kept_ms ||
+		clock_boot_ms() - f->kept_ms >= KEPT_MS)
+		return false;
+	return !store_job(c->p.store, f->job, &j, &e) && j.is_bound && j.attempt == f->attempt &&
+	       !strcmp(j.bind.token, f->token) && !j.cancel_ms;
 }
 
 /* Those that are over, that never left, or whose link is gone: what the record says of them is all there is. */
@@ -332,7 +350,7 @@ static void sweep_flights(struct controller *c)
 
 	for (size_t i = 0; i < c->p.n_flights; i++) {
 		struct flight *f = &c->p.flights[i];
-		bool stays = f->held && (is_kept_for_lane(f) ||
+		bool stays = f->held && (is_kept_for_lane(f) || is_kept_to_leave(c, f) ||
 						(f->state != FLIGHT_OVER &&
 							(f->state != FLIGHT_BOUND || f->staging)));
 

@@ -87,9 +87,9 @@ static void conclude(struct pass *p, struct flight *f)
 	}
 	staging_free(s);
 	f->staging = NULL;
-	if (!has_failed && f->is_lane) {
+	if (!has_failed) {
 		f->kept_ms = clock_boot_ms();
-		p->is_lane_late |= !p->lane_docs;
+		p->is_lane_late |= f->is_lane && !p->lane_docs;
 	}
 	free(f->body);
 	f->body = NULL;

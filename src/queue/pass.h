@@ -152,7 +152,7 @@ struct flight {
 	char token[ID_LEN];
 	char *dir; /* on the node */
 	bool is_lane; /* an entry of a lane: BOUND until its body is there and was named, never sent by itself */
-	int64_t kept_ms; /* then, BOOTTIME: its body is there, or it was claimed; 0 */
+	int64_t kept_ms; /* BOOTTIME: its body is there, or it was claimed in a lane; 0 */
 };
 
 enum pass_stage {

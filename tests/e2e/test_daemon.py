@@ -454,6 +454,26 @@ def test_killed_at_a_point_it_goes_on_from_there(world, queue, point):
     d.end()
 
 
+def test_body_that_arrives_while_nobody_answers_is_followed_by_its_launch(world, queue):
+    """It goes ahead in pieces, and the node is late with its answer meanwhile. Nothing is bound, or sent, anew for that."""
+    d = Daemon(queue, "--interval", "600")
+    until(lambda: queue.nodes().get("local", {}).get("state") == "up")
+    job = queue.submit("# " + "x" * 7_000_000 + "\n" + note("large"))
+    [agent], hear = world.agents(), d.talk("tick")
+    until(lambda: queue.jobs()[0]["is_bound"], every=0.001)
+    os.kill(agent, signal.SIGSTOP)
+    [first], before = queue.attempts(job), d.passes()
+    hear.say("tick")
+    until(lambda: d.passes() > before)
+    assert queue.jobs()[0]["state"] == "pending"
+    os.kill(agent, signal.SIGCONT)
+    until(lambda: queue.jobs()[0]["state"] == "completed")  # with no other pass than those that follow by themselves
+    assert world.judge() == ["large"]
+    assert queue.attempts(job)[0]["token"] == first["token"], [(r["kind"], r["message"][:200]) for r in queue.rows("SELECT kind, message FROM events WHERE kind NOT LIKE '%submitted'")]
+    hear.close()
+    d.end()
+
+
 def test_second_daemon_is_refused_by_name(world, queue):
     d = Daemon(queue)
     r = world.ask("queue", "daemon", code=1)

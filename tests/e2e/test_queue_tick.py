@@ -46,7 +46,7 @@ def test_job_starts_and_ends_with_its_environment(world, queue):
 
 
 def test_cpu_job_sees_no_card(world, queue):
-    job = queue.submit('echo "[$CUDA_VISIBLE_DEVICES]" > $W/cards')
+    job = queue.submit('echo "[${CUDA_VISIBLE_DEVICES-all of them}]" > $W/cards')
     queue.ends(job)
     assert world.text("cards") == "[]\n"
 
@@ -482,6 +482,8 @@ def test_other_root_concludes_nothing_while_the_machine_runs(world, queue):
     queue.tick()
     j = queue.job(job)
     assert (j["state"], j["cause"]) == ("lost", "node-lost") and "given up by a person" in j["last_error"]
+    queue.tick()
+    assert "job_reaped" not in queue.events(job)  # this root knows nothing of it
     for pid in world.agents():
         os.kill(pid, signal.SIGTERM)
     until(lambda: not world.agents())

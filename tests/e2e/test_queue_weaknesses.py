@@ -289,6 +289,23 @@ def test_w09_launch_of_an_old_epoch_starts_nothing(world, queue):
     assert world.judge() == ["ran-1"] and state(queue, job) == "completed" and queue.events(job).count("job_finished") == 1
 
 
+def test_w10_silent_node_is_asked_less_and_less_often(world, queue):
+    config = queue.home / "config.yml"
+    config.write_text(config.read_text() + "  include_local: true\nservers:\n  - nickname: dead\n    hostname: 127.0.0.1\n    port: 1\n")
+
+    def asked():
+        return [e["node"] for e in queue.tick()["errors"]] == ["dead"]
+
+    def pause():
+        return queue.nodes()["dead"]["next_try_ms"] - queue.nodes()["dead"]["probed_ms"]
+    assert asked() and pause() == 3000
+    change(queue, "UPDATE nodes SET next_try_ms = next_try_ms + 3600000 WHERE name = 'dead'")  # however slow this machine is
+    assert not asked() and queue.nodes()["dead"]["state"] == "down"
+    for silent_ms, wait_ms in ((100_000, 25_000), (86_400_000, 60_000)):
+        change(queue, "UPDATE nodes SET next_try_ms = 1, failed_since_ms = probed_ms - ? WHERE name = 'dead'", silent_ms)
+        assert asked() and wait_ms <= pause() < wait_ms + 10_000
+
+
 def test_w11_burst_of_submits_is_few_passes(world, queue):
     """nvidb looked at every node once for each, or not at all."""
     queue.tick()
