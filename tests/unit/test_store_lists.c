@@ -270,6 +270,51 @@ static void test_what_is_still_waited_for(void **state)
 	free(rows);
 }
 
+/* So many needs that they're looked at the other way round, from the jobs that wait: it's the same list. */
+static void test_what_is_still_waited_for_by_many(void **state)
+{
+	enum { N = 1500 };
+	struct bed *b = *state;
+	struct store_unmet_row *rows;
+	int64_t ids[N], all, after_all;
+	enum store_cancelled c;
+	size_t n;
+
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, 0);
+	free(rows);
+	begin(b);
+	for (size_t i = 0; i < N; i++)
+		ids[i] = add_job(b->s, "one", NULL, 0);
+	all = add_job(b->s, "all", ids, N);
+	after_all = add_job(b->s, "after all", &all, 1);
+	OK(store_cancel(b->s, ids[7], "x", &c, &why));
+	bind_job(b->s, ids[9]);
+	OK(try_settle(b->s, ids[9], 1, JOB_STEP_COMPLETE, JOB_CAUSE_NONE));
+	commit(b);
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, N); /* all but the one that completed, and the last job's */
+	for (size_t i = 0, k = 0; i < N; i++) {
+		if (i == 9)
+			continue;
+		assert_true(rows[k].job == all && rows[k].needs == ids[i]);
+		assert_int_equal(rows[k++].state, i == 7 ? JOB_STATE_CANCELLED : JOB_STATE_PENDING);
+	}
+	assert_true(rows[N - 1].job == after_all && rows[N - 1].needs == all);
+	free(rows);
+	/* Of those few that are left it's asked the short way. */
+	begin(b);
+	OK(store_cancel(b->s, all, "x", &c, &why));
+	for (size_t i = 0; i < N; i++)
+		if (i != 9 && i != 7)
+			OK(store_cancel(b->s, ids[i], "x", &c, &why));
+	commit(b);
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, 1);
+	assert_true(rows[0].job == after_all && rows[0].state == JOB_STATE_CANCELLED);
+	free(rows);
+}
+
 static void test_nodes_keep_what_people_said(void **state)
 {
 	struct bed *b = *state;
@@ -405,6 +450,7 @@ int main(void)
 		T(test_events_have_no_gaps_whatever_the_clock_does),
 		T(test_alerts_are_acknowledged_once),
 		T(test_what_is_still_waited_for),
+		T(test_what_is_still_waited_for_by_many),
 		T(test_nodes_keep_what_people_said),
 		T(test_silence_of_a_node_goes_with_a_clock_that_is_set),
 		T(test_jobs_of_another_queue),
