@@ -95,7 +95,7 @@ static void test_pages_and_filters(void **state)
 static void test_each_job_says_what_it_says(void **state)
 {
 	static const char *const commands[] = {
-		"python a.py --lr 0.1", "python a.py --lr 0.2", "python b.py"};
+		"python a.py --lr 0.1", "python a.py --lr 0.2", "python b.py --lz abc"};
 	struct bed *b = *state;
 	int64_t id, last = 0;
 	struct job j;
@@ -118,7 +118,7 @@ static void test_each_job_says_what_it_says(void **state)
 	for (int i = 0; i < 64; i++) {
 		OK(store_job(b->s, i + 1, &j, &why));
 		assert_string_equal(j.command, commands[i % 3]);
-		assert_string_equal(j.shape, i % 3 == 2 ? "python b.py" : "python a.py --lr <n>");
+		assert_string_equal(j.shape, i % 3 == 2 ? commands[2] : "python a.py --lr <n>");
 		assert_true(i & 1 ? j.name && !strcmp(j.name, "sweep") : !j.name);
 		assert_int_equal(j.vram_mib, i & 2 ? i : -1);
 		assert_true(j.exclusive == ((i & 4) != 0) && !j.idle && !j.nvlink && !j.login);
