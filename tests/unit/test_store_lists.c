@@ -256,6 +256,8 @@ static void test_what_is_still_waited_for(void **state)
 	j.created_ms = 1;
 	OK(store_import_job(b->s, &j, &why));
 	gone = 50;
+	/* One that doesn't wait any more isn't asked about. */
+	OK(store_cancel(b->s, add_job(b->s, "dropped", &slow, 1), "x", &c, &why));
 	OK(store_cancel(b->s, bad, "x", &c, &why));
 	bind_job(b->s, good);
 	OK(try_settle(b->s, good, 1, JOB_STEP_COMPLETE, JOB_CAUSE_NONE));
