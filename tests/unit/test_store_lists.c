@@ -275,9 +275,11 @@ static void test_what_is_still_waited_for(void **state)
 /* So many needs that they're looked at the other way round, from the jobs that wait: it's the same list. */
 static void test_what_is_still_waited_for_by_many(void **state)
 {
-	enum { N = 1500 };
+	enum { N = 3000 };
 	struct bed *b = *state;
+	struct store_question turn = {.order = STORE_BY_TURN, .to_place = true, .no_needs = true};
 	struct store_unmet_row *rows;
+	struct store_jobs l;
 	int64_t ids[N], all, after_all;
 	enum store_cancelled c;
 	size_t n;
@@ -304,6 +306,13 @@ static void test_what_is_still_waited_for_by_many(void **state)
 	}
 	assert_true(rows[N - 1].job == after_all && rows[N - 1].needs == all);
 	free(rows);
+	/* A list that's long enough to be moved while it grows. */
+	OK(store_jobs(b->s, &turn, &l, &why));
+	assert_int_equal(l.n, N);
+	for (size_t i = 1; i < l.n; i++)
+		assert_true(l.v[i].id > l.v[i - 1].id &&
+			    !strcmp(l.v[i].shape, l.v[0].shape) == (l.v[i].id < all));
+	store_jobs_done(&l);
 	/* Of those few that are left it's asked the short way. */
 	begin(b);
 	OK(store_cancel(b->s, all, "x", &c, &why));
