@@ -224,6 +224,7 @@ static void node_init(struct plan_state *s, size_t node, size_t first)
 			s->is_ascending = false;
 		if (in->is_usable && card->is_usable)
 			n->usable |= UINT64_C(1) << i;
+		s->has_out |= card->is_out;
 		if (card_is_quiet(s, card))
 			n->quiet |= UINT64_C(1) << i;
 		if (card->room.promised_mib > 0)
@@ -236,6 +237,7 @@ static void node_init(struct plan_state *s, size_t node, size_t first)
 		}
 	}
 	n->n_usable = (uint32_t)__builtin_popcountll(n->usable);
+	s->has_usable |= n->usable != 0;
 	node_refresh(s, node, UINT64_MAX);
 }
 

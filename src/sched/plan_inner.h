@@ -110,6 +110,7 @@ struct plan_state {
 	uint32_t n_started;
 	size_t n_guards;
 	bool has_promises, has_unknown;
+	bool has_usable, has_out; /* any card that may be used; that is out of service */
 	uint16_t *wish_of; /* of each job: WISHES_MAX when its kind isn't remembered */
 	struct wish_memory *wishes[WISHES_MAX];
 	size_t n_wishes;

@@ -334,8 +334,11 @@ static void note_best_card(struct plan_state *s, const struct plan_job *j, enum 
 	}
 }
 
+/* Where all nodes are silent, ten thousand jobs would look at each of them. */
 static bool is_any_card_usable(const struct plan_state *s, const struct plan_job *j)
 {
+	if (!s->has_usable)
+		return false;
 	for (size_t i = 0; i < s->n_nodes; i++)
 		if (job_may_use_node(j, i) && (s->nodes[i].usable & job_may_use_cards(j, i)))
 			return true;
@@ -344,6 +347,8 @@ static bool is_any_card_usable(const struct plan_state *s, const struct plan_job
 
 static bool is_any_card_out(const struct plan_state *s, const struct plan_job *j)
 {
+	if (!s->has_out)
+		return false;
 	for (size_t i = 0; i < s->n_nodes; i++)
 		for (uint32_t k = 0; job_may_use_node(j, i) && k < s->nodes[i].n; k++)
 			if (s->in[i].cards[k].is_out && (job_may_use_cards(j, i) >> k & 1))

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "fleet/askpass.h"
@@ -311,10 +312,15 @@ static void what_was_remembered_last_counts(void **state)
 	assert_memory_equal(&got, &m, sizeof(m));
 	/* And a link is never written through. */
 	assert_int_equal(unlink(b.data), 0);
-	assert_int_equal(symlink("/tmp/gpustow-no-such-place/x", b.data), 0);
+	CLEANUP(buf_done) struct buf other = {0}, kept = {0};
+	buf_printf(&other, "%s/other", dir);
+	assert_int_equal(fd_replace_at(AT_FDCWD, other.data, "kept", 4, false), 0);
+	assert_int_equal(symlink(other.data, b.data), 0);
 	ssh_site_remember(&s, "gpu1", &m);
 	ssh_site_recall(&s, "gpu1", &got);
 	assert_memory_equal(&got, &m, sizeof(m));
+	assert_int_equal(fd_read_file_at(AT_FDCWD, other.data, &kept, 100), 0);
+	assert_string_equal(kept.data, "kept");
 	buf_done(&b);
 	fd_remove_tree_at(AT_FDCWD, dir);
 }

@@ -95,7 +95,7 @@ static void test_pages_and_filters(void **state)
 static void test_each_job_says_what_it_says(void **state)
 {
 	static const char *const commands[] = {
-		"python a.py --lr 0.1", "python a.py --lr 0.2", "python b.py"};
+		"python a.py --lr 0.1", "python a.py --lr 0.2", "python b.py --lz abc"};
 	struct bed *b = *state;
 	int64_t id, last = 0;
 	struct job j;
@@ -118,7 +118,7 @@ static void test_each_job_says_what_it_says(void **state)
 	for (int i = 0; i < 64; i++) {
 		OK(store_job(b->s, i + 1, &j, &why));
 		assert_string_equal(j.command, commands[i % 3]);
-		assert_string_equal(j.shape, i % 3 == 2 ? "python b.py" : "python a.py --lr <n>");
+		assert_string_equal(j.shape, i % 3 == 2 ? commands[2] : "python a.py --lr <n>");
 		assert_true(i & 1 ? j.name && !strcmp(j.name, "sweep") : !j.name);
 		assert_int_equal(j.vram_mib, i & 2 ? i : -1);
 		assert_true(j.exclusive == ((i & 4) != 0) && !j.idle && !j.nvlink && !j.login);
@@ -256,6 +256,8 @@ static void test_what_is_still_waited_for(void **state)
 	j.created_ms = 1;
 	OK(store_import_job(b->s, &j, &why));
 	gone = 50;
+	/* One that doesn't wait any more isn't asked about. */
+	OK(store_cancel(b->s, add_job(b->s, "dropped", &slow, 1), "x", &c, &why));
 	OK(store_cancel(b->s, bad, "x", &c, &why));
 	bind_job(b->s, good);
 	OK(try_settle(b->s, good, 1, JOB_STEP_COMPLETE, JOB_CAUSE_NONE));
@@ -267,6 +269,60 @@ static void test_what_is_still_waited_for(void **state)
 	assert_true(
 		rows[1].job == one && rows[1].needs == slow && rows[1].state == JOB_STATE_PENDING);
 	assert_true(rows[2].job == gone && rows[2].needs == 44 && rows[2].state == JOB_STATE_NONE);
+	free(rows);
+}
+
+/* So many needs that they're looked at the other way round, from the jobs that wait: it's the same list. */
+static void test_what_is_still_waited_for_by_many(void **state)
+{
+	enum { N = 3000 };
+	struct bed *b = *state;
+	struct store_question turn = {.order = STORE_BY_TURN, .to_place = true, .no_needs = true};
+	struct store_unmet_row *rows;
+	struct store_jobs l;
+	int64_t ids[N], all, after_all;
+	enum store_cancelled c;
+	size_t n;
+
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, 0);
+	free(rows);
+	begin(b);
+	for (size_t i = 0; i < N; i++)
+		ids[i] = add_job(b->s, "one", NULL, 0);
+	all = add_job(b->s, "all", ids, N);
+	after_all = add_job(b->s, "after all", &all, 1);
+	OK(store_cancel(b->s, ids[7], "x", &c, &why));
+	bind_job(b->s, ids[9]);
+	OK(try_settle(b->s, ids[9], 1, JOB_STEP_COMPLETE, JOB_CAUSE_NONE));
+	commit(b);
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, N); /* all but the one that completed, and the last job's */
+	for (size_t i = 0, k = 0; i < N; i++) {
+		if (i == 9)
+			continue;
+		assert_true(rows[k].job == all && rows[k].needs == ids[i]);
+		assert_int_equal(rows[k++].state, i == 7 ? JOB_STATE_CANCELLED : JOB_STATE_PENDING);
+	}
+	assert_true(rows[N - 1].job == after_all && rows[N - 1].needs == all);
+	free(rows);
+	/* A list that's long enough to be moved while it grows. */
+	OK(store_jobs(b->s, &turn, &l, &why));
+	assert_int_equal(l.n, N);
+	for (size_t i = 1; i < l.n; i++)
+		assert_true(l.v[i].id > l.v[i - 1].id &&
+			    !strcmp(l.v[i].shape, l.v[0].shape) == (l.v[i].id < all));
+	store_jobs_done(&l);
+	/* Of those few that are left it's asked the short way. */
+	begin(b);
+	OK(store_cancel(b->s, all, "x", &c, &why));
+	for (size_t i = 0; i < N; i++)
+		if (i != 9 && i != 7)
+			OK(store_cancel(b->s, ids[i], "x", &c, &why));
+	commit(b);
+	OK(store_unmet(b->s, &rows, &n, &why));
+	assert_int_equal(n, 1);
+	assert_true(rows[0].job == after_all && rows[0].state == JOB_STATE_CANCELLED);
 	free(rows);
 }
 
@@ -405,6 +461,7 @@ int main(void)
 		T(test_events_have_no_gaps_whatever_the_clock_does),
 		T(test_alerts_are_acknowledged_once),
 		T(test_what_is_still_waited_for),
+		T(test_what_is_still_waited_for_by_many),
 		T(test_nodes_keep_what_people_said),
 		T(test_silence_of_a_node_goes_with_a_clock_that_is_set),
 		T(test_jobs_of_another_queue),
