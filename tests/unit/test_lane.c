@@ -168,7 +168,7 @@ static void token_of(int job, char ret[ID_LEN])
 /* Says its number in `ran`, then runs `more`. */
 static json_t *entry(int job, const char *more, int card, int64_t mib)
 {
-	char token[ID_LEN], script[512];
+	char token[ID_LEN], script[1300];
 
 	token_of(job, token);
 	snprintf(script, sizeof(script), "echo %d >>ran; %s", job, more);
@@ -1279,8 +1279,6 @@ static void no_room_for_a_claim(void **state)
 	wait_ran(2);
 	assert_ran("1 2 ");
 }
-#endif
-
 /* Lines of other attempts, so many that those which ended long ago go. */
 static void fill_retired(int n)
 {
@@ -1314,7 +1312,6 @@ static void wait_retired(void)
 	assert_int_equal(n, 0);
 }
 
-#ifdef GPUSTOW_FAULT_POINTS
 /* What keeps an entry that is over from starting again is its line, and lines don't stay for ever. */
 static void over_longer_than_its_line_is_kept(void **state)
 {
