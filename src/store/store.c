@@ -18,6 +18,7 @@
  * whole log before its first question, and doesn't know what of it was copied back already: the log has to stay short.
  */
 #define CHECKPOINT_PAGES 128
+#define LOG_KEPT_PAGES 256
 #define ID_JUMP 1000000 /* ids that the lost part of a queue may have used */
 
 const char *store_path(const struct store *s)
@@ -183,12 +184,16 @@ void store_unlock(struct store *s)
 
 static void checkpoint(struct store *s)
 {
+	/* Who opens the record reads what the log holds. A short one keeps its length, for a commit that writes over what's
+	   there syncs bytes alone, and one that makes the file longer its inode too. */
+	int mode = s->wal_pages > LOG_KEPT_PAGES ? SQLITE_CHECKPOINT_TRUNCATE
+						 : SQLITE_CHECKPOINT_RESTART;
+
 	if (s->is_on_network || s->wal_pages < CHECKPOINT_PAGES)
 		return;
-	/* Readers aren't waited for: what fails here is done by a later one. The log keeps its length, for a commit that
-	   writes over what's there syncs bytes alone, and one that makes the file longer its inode too. */
+	/* Readers aren't waited for: what fails here is done by a later one. */
 	sqlite3_busy_timeout(s->db, 0);
-	sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+	sqlite3_wal_checkpoint_v2(s->db, NULL, mode, NULL, NULL);
 	sqlite3_busy_timeout(s->db, STORE_READ_WAIT_MS);
 	s->wal_pages = 0;
 }

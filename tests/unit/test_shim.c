@@ -107,17 +107,17 @@ static void assert_output(struct job *j, const char *want)
 
 /* --- made ready ahead of the claim --- */
 
-static bool has_child(pid_t pid)
+static pid_t child_of(pid_t pid)
 {
 	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
 	CLEANUP(buf_done) struct buf b = {0};
-	return !fd_read_file_at(AT_FDCWD, path, &b, 4096) && b.len > 0;
+	return fd_read_file_at(AT_FDCWD, path, &b, 4096) ? 0 : (pid_t)atoi(buf_str(&b));
 }
 
 /* It's called as a shim is, and its leader is there. */
 static void wait_prepared(const struct shim_ready *x)
 {
-	WAIT_FOR(has_child(x->pid));
+	WAIT_FOR(child_of(x->pid) > 0);
 }
 
 static void test_ready_waits_for_its_word(void **state)
@@ -184,13 +184,17 @@ static void test_ready_and_killed(void **state)
 {
 	struct job j;
 	struct shim_ready x = {0};
+	CLEANUP_FREE char *leader = NULL;
 	job_init(&j, "echo out");
 	job_claim(&j);
 	assert_int_equal(shim_prepare(&j.f.root, &j.s, &x, &j.f.e), 0);
 	wait_prepared(&x);
+	leader = xasprintf("/proc/%d/fd/0", (int)child_of(x.pid));
 	signal(SIGPIPE, SIG_IGN);
 	kill(x.pid, SIGKILL);
 	assert_int_equal(waitpid(x.pid, NULL, 0), x.pid);
+	WAIT_FOR(access(leader, F_OK) <
+		 0); /* it has the word's pipe, too, until it closes what isn't its own */
 	assert_true(shim_go(&x) < 0);
 	job_fork(&j);
 	assert_int_equal(wait_shim(&j), 0);

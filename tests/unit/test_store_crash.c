@@ -338,7 +338,7 @@ static void test_the_log_stays_short(void **state)
 }
 
 /* Once it was copied back it's written over in place: a commit that doesn't lengthen it syncs its bytes alone. One that
-   a large transaction made long is cut. */
+   a large transaction made long is emptied. */
 static void test_the_log_is_written_over(void **state)
 {
 	struct bed *b = *state;
@@ -359,10 +359,7 @@ static void test_the_log_is_written_over(void **state)
 	memset(huge, 'x', 3000000);
 	submit(b, huge);
 	assert_int_equal(stat(wal, &st), 0);
-	assert_in_range(st.st_size, 3000000, 4000000);
-	submit(b, "true");
-	assert_int_equal(stat(wal, &st), 0);
-	assert_int_equal(st.st_size, 1 << 20);
+	assert_int_equal(st.st_size, 0); /* else everybody who comes would read it first */
 }
 
 /* A reader sees all of a transaction or nothing, whatever the writers do meanwhile. */
