@@ -153,11 +153,11 @@ static void ask(struct host *h)
 	int details = h->options->details;
 
 	if (h->options->interval_ms)
-		link_send(h->link,
-			json_pack("{s:s, s:I, s:b, s:b, s:b, s:b}", "op", "watch", "interval_ms",
-				(json_int_t)h->options->interval_ms, "details", details, "base",
-				details, "may_slow", h->options->may_slow, "profiling",
-				h->options->profiling));
+		link_send(
+			h->link, json_pack("{s:s, s:I, s:b, s:b, s:b, s:b}", "op", "watch",
+					 "interval_ms", (json_int_t)h->options->interval_ms,
+					 "details", details, "base", details, "may_slow",
+					 h->options->may_slow, "profiling", h->options->profiling));
 	else
 		link_send(h->link,
 			json_pack("{s:s, s:i, s:b}", "op", "sample", "id", 1, "details", details));
