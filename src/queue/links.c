@@ -22,6 +22,8 @@
 #define WAIT_MS 3000
 #define WAIT_DOWN_MS 1500
 #define WAIT_ALIVE_MS 8000
+#define WAIT_LONG_EACH \
+	4 /* one failure of so many: a node that was down has as long as one that spoke */
 #define HELD_MIN_MS 100
 #define HELD_MAX_MS 1000
 #define HELD_TIMES 4
@@ -302,6 +304,15 @@ static int64_t patience(const struct pool_link *l)
 	return ms < HELD_MIN_MS ? HELD_MIN_MS : ms > HELD_MAX_MS ? HELD_MAX_MS : ms;
 }
 
+/* Seldom it's waited for as long as a slow handshake takes: else who has one would never be seen again. */
+static int64_t wait_for_silent(const struct pass_node *n)
+{
+	if (!was_down(n))
+		return WAIT_MS;
+	return n->row->n_failures % WAIT_LONG_EACH == WAIT_LONG_EACH - 1 ? WAIT_ALIVE_MS
+									 : WAIT_DOWN_MS;
+}
+
 static int64_t deadline_of(const struct pass_node *n)
 {
 	const struct pass *p = n->pass;
@@ -309,7 +320,7 @@ static int64_t deadline_of(const struct pass_node *n)
 
 	if (p->is_held)
 		return n->held->asked_ms + patience(n->held);
-	wait = has_spoken(n) ? WAIT_ALIVE_MS : was_down(n) ? WAIT_DOWN_MS : WAIT_MS;
+	wait = has_spoken(n) ? WAIT_ALIVE_MS : wait_for_silent(n);
 	at = p->answered_ms + wait;
 	return at < last ? at : last;
 }

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sqlite3
+import threading
 import time
 
 import pytest

@@ -6,6 +6,7 @@ import re
 import signal
 import sqlite3
 import subprocess
+import threading
 
 import pytest
 
@@ -342,10 +343,22 @@ def test_nothing_said_of_a_node_waits_for_a_pass(queue):
     queue.ask("queue", "tick")
     with sqlite3.connect(queue.db) as d:
         d.execute("SELECT 1")
-    agent = queue.world.agents()[0] if queue.world.agents() else None
-    assert agent
-    pid = agent if isinstance(agent, int) else agent[0]
-    os.kill(pid, signal.SIGSTOP)
+    assert queue.world.agents()
+    over = threading.Event()
+
+    def hold_all():  # one that is found silent is replaced
+        while not over.wait(0.02):
+            signal_agents(signal.SIGSTOP)
+
+    def signal_agents(number):
+        for pid in queue.world.agents():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+    signal_agents(signal.SIGSTOP)
+    holder = threading.Thread(target=hold_all)
+    holder.start()
     try:
         tick = queue.world.spawn(program(), "queue", "tick", env=queue.env)
         until(lambda: queue.json("queue", "status", "--no-tick")["tick_lock"])
@@ -358,7 +371,9 @@ def test_nothing_said_of_a_node_waits_for_a_pass(queue):
               status.process.poll() is not None)
         assert status.kill(signal.SIGINT).wait(None) in (130, -signal.SIGINT) and status.out == ""
     finally:
-        os.kill(pid, signal.SIGCONT)
+        over.set()
+        holder.join()
+        signal_agents(signal.SIGCONT)
     tick.wait(None)
 
 

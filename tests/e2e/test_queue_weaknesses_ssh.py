@@ -264,6 +264,17 @@ def test_w10_dead_nodes_cost_the_others_nothing(lab):
     assert min(beside) / min(alone) < 2.5, (alone, beside)
 
 
+def test_w10_a_slow_handshake_comes_back_too(lab):
+    """A node that was down is asked seldom and waited for shortly, but not so shortly each time that it's never heard."""
+    q = Queue(lab, settings=("node_down_after: 1", "probe_timeout: 10")).up()
+    lab.wire("key", cut=1)
+    q.until(lambda: q.node("key")["state"] == "down")
+    lab.bash("ctl", "pkill -x ssh; true")
+    lab.wire("key", delay_ms=200)
+    q.until(lambda: q.node("key")["state"] == "up", deadline=90)
+    lab.wire("key")
+
+
 class Count:
     """What the passes of a queue send and get, counted on the way."""
 
