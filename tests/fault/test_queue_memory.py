@@ -85,8 +85,8 @@ class Cards(QueueBed):
 
     def command(self, name, mib=0, seconds=0.1, code=0, oom=False, wait=0, before=""):
         judge = f"{self.dir}/judge"
-        return (f": {self.dir}/job.sh {name} {mib} {seconds} {code}; echo start {name} $GPUSTOW_MARK $$ >>{judge}; sleep {wait}; {before}"
-                f"$GPUSTOW_TEST_PROGRAM simjob --vram {mib} --ramp 0 --for {seconds}; echo end {name} $GPUSTOW_MARK {code} >>{judge}; exit {code}")
+        return (f": {self.dir}/job.sh {name} {mib} {seconds} {code}; read -r up _ </proc/uptime; echo start {name} $GPUSTOW_MARK $$ $up >>{judge}; sleep {wait}; {before}"
+                f"$GPUSTOW_TEST_PROGRAM simjob --vram {mib} --ramp 0 --for {seconds}; read -r up _ </proc/uptime; echo end {name} $GPUSTOW_MARK {code} $up >>{judge}; exit {code}")
 
     def put(self, name, *options, **more):
         self.wishes[name] = Wish(name, is_accepted=True)
