@@ -137,9 +137,10 @@ void run_cluster_make(const struct run *r, struct run_cluster *ret)
 	*ret = (struct run_cluster){
 		.node = {.cards = ret->cards, .is_usable = true}, .now_ms = clock_boot_ms()};
 	if (!r->has_sample || r->sample.snap.error[0]) {
-		snprintf(ret->why_none, sizeof(ret->why_none), "%s",
-			r->has_sample ? "the GPUs can't be asked at the moment"
-				      : "waiting for the first look at the GPUs");
+		snprintf(ret->why_none, sizeof(ret->why_none), "%s%s",
+			r->has_sample ? "the GPUs can't be asked at the moment: "
+				      : "waiting for the first look at the GPUs",
+			r->has_sample ? r->sample.snap.error : "");
 		return;
 	}
 	ret->node.n_cards = r->sample.snap.n_cards;

@@ -249,7 +249,7 @@ struct run_cluster { /* the plan's input, made from the sample and what is in fl
 	struct plan_card cards[GPU_MAX];
 	struct plan_node node;
 	int64_t now_ms; /* when it was made: one reading of the clock for thousands of jobs */
-	char why_none[256];
+	char why_none[320];
 };
 void run_cluster_make(const struct run *r, struct run_cluster *ret);
 struct plan_policy run_policy(const struct run *r);

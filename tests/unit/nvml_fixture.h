@@ -43,3 +43,18 @@ static int teardown(void **state)
 	(void)state;
 	return fd_remove_tree_at(AT_FDCWD, work);
 }
+
+/* How often a line begins so in the fake's log. */
+static inline int calls(const char *prefix)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int n = 0;
+
+	if (fd_read_file_at(AT_FDCWD, log_path, &b, 1 << 24) < 0)
+		return 0;
+	for (const char *s = buf_str(&b); s != NULL && *s != '\0'; s = strchr(s, '\n')) {
+		s += *s == '\n';
+		n += strncmp(s, prefix, strlen(prefix)) == 0;
+	}
+	return n;
+}

@@ -20,20 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int calls(const char *prefix)
-{
-	CLEANUP(buf_done) struct buf b = {0};
-	int n = 0;
-
-	if (fd_read_file_at(AT_FDCWD, log_path, &b, 1 << 24) < 0)
-		return 0;
-	for (const char *s = buf_str(&b); s != NULL && *s != '\0'; s = strchr(s, '\n')) {
-		s += *s == '\n';
-		n += strncmp(s, prefix, strlen(prefix)) == 0;
-	}
-	return n;
-}
-
 static const char *library(const char *file)
 {
 	static char path[512];

@@ -65,21 +65,6 @@ static struct gpu_snapshot sample(struct gpu_backend *b)
 	return s;
 }
 
-/* How often a line begins so in the fake's log. */
-static int calls(const char *prefix)
-{
-	CLEANUP(buf_done) struct buf b = {0};
-	int n = 0;
-
-	if (fd_read_file_at(AT_FDCWD, log_path, &b, 1 << 24) < 0)
-		return 0;
-	for (const char *s = buf_str(&b); s != NULL && *s != '\0'; s = strchr(s, '\n')) {
-		s += *s == '\n';
-		n += strncmp(s, prefix, strlen(prefix)) == 0;
-	}
-	return n;
-}
-
 #define MEM(s, i, what) ((s).cards[i].m[METRIC_MEM_##what])
 
 static void assert_value(struct value v, int64_t want)

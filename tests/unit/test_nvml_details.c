@@ -60,20 +60,6 @@ static struct gpu_snapshot plain(struct gpu_backend *b)
 	return ask(b, (struct gpu_ask){0});
 }
 
-static int calls(const char *prefix)
-{
-	CLEANUP(buf_done) struct buf b = {0};
-	int n = 0;
-
-	if (fd_read_file_at(AT_FDCWD, log_path, &b, 1 << 24) < 0)
-		return 0;
-	for (const char *s = buf_str(&b); s != NULL && *s != '\0'; s = strchr(s, '\n')) {
-		s += *s == '\n';
-		n += strncmp(s, prefix, strlen(prefix)) == 0;
-	}
-	return n;
-}
-
 static void assert_value_at(struct value v, int64_t want, int line)
 {
 	if (v.state != VALUE_PRESENT || v.v != want)
