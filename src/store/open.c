@@ -55,8 +55,7 @@ int store_connect(struct store *s, int flags, struct err *e)
 	sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_wal_hook(s->db, on_wal, s); /* in place of the automatic checkpoint */
 	rc = db_exec(s,
-		"PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA secure_delete=OFF; PRAGMA temp_store=MEMORY;"
-		"PRAGMA journal_size_limit=1048576", /* of the log, once it's used from its beginning again */
+		"PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA secure_delete=OFF; PRAGMA temp_store=MEMORY",
 		e);
 	return rc == 0 && flags & SQLITE_OPEN_READWRITE ? wal_after(s, log, e) : rc;
 }

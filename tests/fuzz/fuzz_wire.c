@@ -30,6 +30,21 @@ static void try_sample(const json_t *msg)
 	sample_done(&s);
 }
 
+/* Figures to build on stay for the messages behind them, as with a client. */
+static void try_base(const json_t *msg, struct sample_base *base)
+{
+	struct sample s;
+	struct err e = {0};
+
+	if (sample_base_decode(msg, base, &e) && !e.text[0])
+		abort();
+	e.text[0] = '\0';
+	if (!sample_decode_on(msg, base, &s, &e))
+		sample_done(&s);
+	else if (!e.text[0])
+		abort();
+}
+
 /* A piece of a stream that was taken off is put on again as it came. */
 static void try_bulk(const struct wire_frame *f)
 {
@@ -51,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	struct wire_frame f = {0};
 	struct buf in = {0};
+	struct sample_base base = {0};
 	struct err e = {0};
 	int r;
 
@@ -58,13 +74,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 	while ((r = wire_get(&in, &f, &e)) > 0) {
 		if (f.kind == WIRE_BULK)
 			try_bulk(&f);
-		else
+		else {
 			try_sample(f.msg);
+			try_base(f.msg, &base);
+		}
 		json_decref(f.msg);
 		f.msg = NULL;
 	}
 	if (r < 0 && !e.text[0])
 		abort();
+	sample_base_done(&base);
 	wire_frame_done(&f);
 	buf_done(&in);
 	return 0;

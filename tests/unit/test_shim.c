@@ -9,6 +9,7 @@
 
 #include "agent/shim.h"
 #include "agent/supervise.h"
+#include "base/parse.h"
 
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -111,7 +112,12 @@ static pid_t child_of(pid_t pid)
 {
 	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
 	CLEANUP(buf_done) struct buf b = {0};
-	return fd_read_file_at(AT_FDCWD, path, &b, 4096) ? 0 : (pid_t)atoi(buf_str(&b));
+	int64_t child = 0;
+	if (fd_read_file_at(AT_FDCWD, path, &b, 4096) == 0 && b.len > 0) {
+		b.data[strcspn(b.data, " ")] = '\0';
+		assert_int_equal(parse_int64(b.data, &child), 0);
+	}
+	return (pid_t)child;
 }
 
 /* It's called as a shim is, and its leader is there. */
