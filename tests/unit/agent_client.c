@@ -138,6 +138,7 @@ void agent_client_close(struct agent_client *c)
 	for (size_t i = 0; i < c->n_streams; i++)
 		buf_done(&c->streams[i].bytes);
 	json_decref(c->kept);
+	*c = (struct agent_client){.fd = -1};
 }
 
 static void send_all(struct agent_client *c, const struct buf *b)

@@ -1139,12 +1139,23 @@ static void stays_for_its_lane(void **state)
 	start_agent();
 }
 
+static pid_t lock_holder(void)
+{
+	char path[160];
+	pid_t pid = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/agent.lock", t.root);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(fd_lock_holder(fd, &pid), 0);
+	close(fd);
+	return pid;
+}
+
 /* No agent is there when a job ends: its shim starts one, and the lane goes on. */
 static void goes_on_without_an_agent(void **state)
 {
-	char lock[160];
-	int fd;
-	pid_t holder = 0;
+	pid_t pid;
 
 	agent_client_close(&c);
 	test_agent_end(&t, SIGTERM);
@@ -1159,15 +1170,16 @@ static void goes_on_without_an_agent(void **state)
 	put("go", "");
 	wait_ran(3);
 	assert_ran("1 2 3 ");
-	snprintf(lock, sizeof(lock), "%s/agent.lock", t.root);
-	fd = open(lock, O_RDWR | O_CLOEXEC);
-	assert_int_equal(fd_lock_holder(fd, &holder), 0);
-	close(fd);
-	assert_true(holder > 0);
-	t.pid = holder; /* a child of this process: it takes up orphans */
+	t.pid = pid = lock_holder();
+	assert_true(pid > 0);
 	connect_again();
 	agent_client_close(&c);
-	test_agent_end(&t, SIGTERM);
+	/* Not this process's child yet, perhaps: then a shim's. */
+	kill(pid, SIGTERM);
+	for (int64_t until = clock_boot_ms() + 20000; lock_holder() == pid;) {
+		assert_true(clock_boot_ms() < until);
+		poll(NULL, 0, 2);
+	}
 	t.agent_exe = NULL;
 	start_agent();
 }
