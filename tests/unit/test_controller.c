@@ -19,6 +19,7 @@ static struct queue_config *config(void)
 	static struct queue_config c;
 
 	queue_settings_defaults(&c.settings, false);
+	c.settings.tick_min_interval_ms = 600000; /* longer than any machine takes for two passes */
 	return &c;
 }
 
@@ -66,8 +67,19 @@ static void test_unforced_passes_keep_their_distance(void **state)
 	ran(b, false);
 }
 
-/* Holds the lease in a process of its own until it's told to go; then makes a pass's number, or not. */
-static pid_t hold(struct bed *b, int ms, bool with_pass)
+/* Somebody waits for the lease: his call has begun. */
+static void wait_for_nudge(struct store *s)
+{
+	CLEANUP_FREE char *nudge = NULL;
+
+	while (store_meta_get(s, "nudged_at", &nudge, &why) < 0)
+		poll(NULL, 0, 5);
+}
+
+enum then { STAYS, GOES_WHEN_NUDGED, MAKES_A_PASS_WHEN_NUDGED };
+
+/* Holds the lease in a process of its own. */
+static pid_t hold(struct bed *b, enum then then)
 {
 	int ready[2];
 	char c;
@@ -85,13 +97,15 @@ static pid_t hold(struct bed *b, int ms, bool with_pass)
 			r = store_lease_take(s, "holder", 600000, &l, NULL, &why);
 		if (write(ready[1], r ? "-" : "+", 1) != 1)
 			_exit(1);
-		poll(NULL, 0, ms);
-		if (!r && with_pass)
+		if (then != STAYS)
+			wait_for_nudge(s);
+		if (!r && then == MAKES_A_PASS_WHEN_NUDGED)
 			r = store_pass_begin(s, &l, &n, &why);
-		if (!r && with_pass)
+		if (!r && then == MAKES_A_PASS_WHEN_NUDGED)
 			r = store_pass_done(s, &l, n, &why);
 		/* And goes on holding: only the pass is over. */
-		poll(NULL, 0, with_pass ? 60000 : 0);
+		while (then != GOES_WHEN_NUDGED)
+			pause();
 		store_lease_release(s, &l, &why);
 		_exit(r != 0);
 	}
@@ -111,7 +125,7 @@ static void end(pid_t pid)
 static void test_locked(void **state)
 {
 	struct bed *b = *state;
-	pid_t pid = hold(b, 60000, false);
+	pid_t pid = hold(b, STAYS);
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 
 	was_skipped(b, false, "locked", "holder");
@@ -127,7 +141,7 @@ static void test_locked(void **state)
 static void test_forced_waits_for_the_lease(void **state)
 {
 	struct bed *b = *state;
-	pid_t pid = hold(b, 300, false);
+	pid_t pid = hold(b, GOES_WHEN_NUDGED);
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 	int64_t begun, done;
 
@@ -142,7 +156,7 @@ static void test_forced_waits_for_the_lease(void **state)
 static void test_forced_takes_a_later_pass_for_its_own(void **state)
 {
 	struct bed *b = *state;
-	pid_t pid = hold(b, 300, true);
+	pid_t pid = hold(b, MAKES_A_PASS_WHEN_NUDGED);
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 	CLEANUP_FREE char *nudge = NULL;
 	int64_t begun, done;
@@ -158,7 +172,7 @@ static void test_forced_takes_a_later_pass_for_its_own(void **state)
 static void test_forced_gives_up_in_time(void **state)
 {
 	struct bed *b = *state;
-	pid_t pid = hold(b, 60000, false);
+	pid_t pid = hold(b, STAYS);
 	CLEANUP(tick_summary_done) struct tick_summary t = {0};
 
 	OK(pass(b, true, 200, &t));
