@@ -335,29 +335,38 @@ static void failures_in_the_known_words(void **state)
 	struct err e = {0};
 
 	(void)state;
-	assert_int_equal(try_open(1000, &g, &e), -ENOENT);
+	assert_int_equal(try_open(60000, &g, &e), -ENOENT);
 	assert_string_equal(e.text, "nvidia-smi not found — is the NVIDIA driver installed?");
 	script("echo \"it couldn't talk to the driver\" >&2; exit 9");
-	assert_true(try_open(1000, &g, &e) < 0);
+	assert_true(try_open(60000, &g, &e) < 0);
 	assert_string_equal(e.text, "nvidia-smi failed: it couldn't talk to the driver");
 	/* The real one writes its complaint to stdout; escape bytes go no further. */
 	script("printf 'no\\033[31m\\ndevices\\n'; exit 6");
-	assert_true(try_open(1000, &g, &e) < 0);
+	assert_true(try_open(60000, &g, &e) < 0);
 	assert_non_null(strstr(e.text, "nvidia-smi failed: no"));
 	assert_non_null(strstr(e.text, " devices"));
 	assert_null(strchr(e.text, '\033'));
 	assert_null(g);
 }
 
-/* Reads a pid that the script wrote; waits for it. */
+/* A pid that the script wrote; 0: it didn't. */
 static pid_t pid_from(const char *name)
 {
 	CLEANUP(buf_done) struct buf path = {0};
 	CLEANUP(buf_done) struct buf b = {0};
 
 	buf_printf(&path, "%s/%s", work, name);
-	assert_int_equal(fd_read_file_at(AT_FDCWD, path.data, &b, 64), 0);
+	if (fd_read_file_at(AT_FDCWD, path.data, &b, 64) < 0)
+		return 0;
 	return (pid_t)strtol(buf_str(&b), NULL, 10);
+}
+
+static void remove_file(const char *name)
+{
+	CLEANUP(buf_done) struct buf path = {0};
+
+	buf_printf(&path, "%s/%s", work, name);
+	unlink(path.data);
 }
 
 static void item_44_hanging_program_is_killed_with_its_group(void **state)
@@ -366,16 +375,28 @@ static void item_44_hanging_program_is_killed_with_its_group(void **state)
 	CLEANUP(buf_done) struct buf times = {0};
 	struct gpu_backend *g = NULL;
 	struct err e = {0};
-	int64_t begun = clock_boot_ms();
-	pid_t grandchild;
+	pid_t grandchild = 0;
 
 	(void)state;
-	buf_printf(&b, "echo once >> %s/times; sleep 300 & echo $! > %s/pid; wait", work, work);
+	buf_printf(&b,
+		"echo once >> %s/times; sleep 300 & echo $! > %s/new; mv %s/new %s/pid; wait", work,
+		work, work, work);
 	script(b.data);
-	assert_int_equal(try_open(700, &g, &e), -ETIMEDOUT);
-	assert_string_equal(e.text, "nvidia-smi timed out after 0.7s");
-	assert_true(clock_boot_ms() - begun < 5000);
-	grandchild = pid_from("pid");
+	/* With more time when a busy machine didn't get as far as that in less. */
+	for (size_t i = 0; !grandchild; i++) {
+		static const struct {
+			int ms;
+			const char *text;
+		} rows[] = {{700, "0.7s"}, {3500, "3.5s"}, {20500, "20.5s"}};
+		CLEANUP(buf_done) struct buf said = {0};
+
+		assert_true(i < ARRAY_LEN(rows));
+		remove_file("times");
+		assert_int_equal(try_open(rows[i].ms, &g, &e), -ETIMEDOUT);
+		buf_printf(&said, "nvidia-smi timed out after %s", rows[i].text);
+		assert_string_equal(e.text, buf_str(&said));
+		grandchild = pid_from("pid");
+	}
 	for (int i = 0; i < 200 && proc_is_alive(grandchild, 0); i++)
 		poll(NULL, 0, 10);
 	assert_false(proc_is_alive(grandchild, 0));
