@@ -167,13 +167,14 @@ static void read_more(struct facts *f, struct entry *x, const struct proc_stat *
 	x->cmdline = NULL;
 	if (n > 0) {
 		join_arguments(text, (size_t)n);
-		x->cmdline = xstrdup(text);
+		x->cmdline = *text ? xstrdup(text) : NULL;
 	}
 	n = proc_read_bytes(st->pid, "cgroup", text, sizeof(text));
 	cgroup_parse(text, n > 0 ? (size_t)n : 0, &x->cgroup);
 	x->start_wall_ms =
 		wall_ms - now_ms + (int64_t)(st->start_ticks * 1000 / (uint64_t)f->ticks_hz);
-	x->more_read_ms = now_ms;
+	/* In the middle of an exec it has its name already, and no arguments yet: the next look has them. */
+	x->more_read_ms = x->cmdline ? now_ms : 0;
 }
 
 static struct value cpu_of(
