@@ -402,9 +402,11 @@ static void end_other_user(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
+#define TIE_MS 1900 /* two seconds, but for what lies between two clocks */
+
 static void other_users_promises(void **state)
 {
-	int64_t begun = clock_boot_ms();
+	int64_t begun, took = TIE_MS;
 	json_t *msg;
 	pid_t pid;
 
@@ -412,19 +414,36 @@ static void other_users_promises(void **state)
 		print_message("# skipped: needs root\n");
 		skip();
 	}
+	/* At once: a busy machine may take as long as a tie lasts, but not each time. */
 	pid = start_other_user(12345, 20000, false);
-	msg = launch(1, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
-	assert_string_equal(text(msg, "reason"), "promise");
-	assert_int_equal(number(msg, "promised_mib"), 20000);
-	assert_non_null(strstr(text(msg, "text"), "12345"));
-	assert_true(clock_boot_ms() - begun < 2000);
-	json_decref(msg);
+	for (int i = 0; took >= TIE_MS; i++) {
+		assert_true(i < 10);
+		begun = clock_boot_ms();
+		msg = launch(1, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
+		took = clock_boot_ms() - begun;
+		assert_string_equal(text(msg, "reason"), "promise");
+		assert_int_equal(number(msg, "promised_mib"), 20000);
+		assert_non_null(strstr(text(msg, "text"), "12345"));
+		json_decref(msg);
+	}
 	end_other_user(pid);
 	/* One who asks at the same moment and comes after us: we look again until he has gone. */
-	pid = start_other_user(12345, 20000, true);
-	agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", 0, 10000));
-	assert_null(agent_client_next(&c, "refused", 300));
-	end_other_user(pid);
+	for (int i = 0, has_claim = 0; !has_claim; i++) {
+		assert_true(i < 10);
+		pid = start_other_user(12345, 20000, true);
+		begun = clock_boot_ms();
+		agent_client_launch(&c, agent_client_job(&t, 2, TOKEN_A, "echo x >>ran", 0, 10000));
+		msg = agent_client_next(&c, "refused", 300);
+		end_other_user(pid);
+		took = clock_boot_ms() - begun;
+		/* Its answer comes once it's decided. */
+		json_decref(observe(json_pack("[[i, i]]", 2, 1)));
+		if (!msg)
+			msg = agent_client_next(&c, "refused", 0);
+		has_claim = !msg;
+		assert_true(has_claim || took >= TIE_MS);
+		json_decref(msg);
+	}
 	expect("claimed", 2);
 	expect("ended", 2);
 	/* Or until two seconds are over. */
@@ -432,7 +451,7 @@ static void other_users_promises(void **state)
 	begun = clock_boot_ms();
 	msg = launch(3, TOKEN_A, "echo x >>ran", 0, 10000, "refused");
 	assert_string_equal(text(msg, "reason"), "promise");
-	assert_true(clock_boot_ms() - begun >= 1900);
+	assert_true(clock_boot_ms() - begun >= TIE_MS);
 	json_decref(msg);
 	end_other_user(pid);
 	assert_int_equal(lines("ran"), 1);
