@@ -1,4 +1,7 @@
-"""Sums the cases of meson's log (TAP inside) and of pytest's JUnit file, and prints the closing line of a test run."""
+"""
+Sums the cases of meson's log (TAP inside) and of pytest's JUnit file, and prints the closing line of a test run.
+--failed LOG instead prints what the failed cases of meson's log said: they say it on stdout, which meson keeps to itself.
+"""
 import json
 import re
 import sys
@@ -26,6 +29,42 @@ def count_meson(path):
     return passed, failed, skipped
 
 
+GOOD = ("OK", "EXPECTEDFAIL", "SKIP")
+
+
+def words_of_failed(test):
+    """The lines of each failed case: what it printed itself, its result, what failed in it; else the last ones of all."""
+    said, case, is_bad = [], [], False
+    for line in (test.get("stdout") or "").splitlines():
+        if re.match(r"ok\b|not ok\b.*# SKIP", line):
+            case, is_bad = [], False
+            continue
+        case.append(line)
+        is_bad = is_bad or line.startswith("not ok")
+        if is_bad:
+            said += case
+            case = []
+        # So ends what is said of a failure.
+        is_bad = is_bad and not line.endswith("error: Failure!")
+    if not said:
+        said = (test.get("stdout") or "").splitlines()[-5:] or ["(it printed nothing)"]
+    # fail_msg() speaks to stderr.
+    said += [line for line in (test.get("stderr") or "").splitlines() if line.startswith("ERROR: ")]
+    # Who runs long enough says a lot.
+    return said if len(said) <= 200 else said[:100] + ["..."] + said[-100:]
+
+
+def print_failed(path):
+    with open(path) as log:
+        for line in log:
+            test = json.loads(line)
+            if test["result"] in GOOD:
+                continue
+            print(f"--- {test['name']}: {test['result']}, exit status {test['returncode']}")
+            for words in words_of_failed(test):
+                print(f"    {words}")
+
+
 def count_pytest(path):
     passed = failed = skipped = 0
     for suite in ET.parse(path).getroot().iter("testsuite"):
@@ -37,6 +76,9 @@ def count_pytest(path):
 
 def main():
     total = [0, 0, 0]
+    if sys.argv[1:2] == ["--failed"]:
+        print_failed(sys.argv[2])
+        return 0
     for path in sys.argv[1:]:
         try:
             one = count_meson(path) if path.endswith(".json") else count_pytest(path)
