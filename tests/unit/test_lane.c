@@ -913,10 +913,11 @@ static size_t count_shims(pid_t *ret_last)
 static void wait_shims(size_t n, pid_t *ret_last)
 {
 	int64_t until = clock_boot_ms() + 20000;
+	size_t seen;
 
-	while (count_shims(ret_last) != n && clock_boot_ms() < until)
+	while ((seen = count_shims(ret_last)) != n && clock_boot_ms() < until)
 		poll(NULL, 0, 2);
-	assert_int_equal(count_shims(ret_last), n);
+	assert_int_equal(seen, n);
 }
 
 /* The shim that waits for the next one goes with it; and when it's killed, another one is made at the birth. */
