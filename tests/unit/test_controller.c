@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static struct queue_config *config(void)
@@ -91,7 +92,10 @@ static pid_t hold(struct bed *b, enum then then)
 		struct store_lease l;
 		struct store *s = NULL;
 		int64_t n = 0;
-		int r = open_as(b->path, STORE_WRITE, &s);
+		int r;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test ends nobody */
+		r = open_as(b->path, STORE_WRITE, &s);
 
 		if (!r)
 			r = store_lease_take(s, "holder", 600000, &l, NULL, &why);
