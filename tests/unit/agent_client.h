@@ -49,7 +49,7 @@ struct agent_client {
 	char root_id[ID_LEN];
 };
 
-/* Connects to the agent whose pid is t->pid; waits for its socket for 10 s. */
+/* Connects to the agent whose pid is t->pid; waits for its socket for 20 s. */
 void agent_client_connect(struct agent_client *c, const struct test_agent *t);
 void agent_client_close(struct agent_client *c);
 /* Takes the reference. */

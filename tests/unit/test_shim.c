@@ -425,8 +425,10 @@ static void test_grace_over(void **state)
 		job_init(&j, "sh -c 'trap \"\" TERM; echo $$ > up; exec sleep 1000' & wait");
 		job_start(&j);
 		pid_t child = wait_pid_file(&j, "up");
+		int64_t asked_ms = clock_boot_ms();
 		stop_job(&j, STOP_CANCEL, grace_ms);
 		end = wait_end(&j);
+		assert_true(clock_boot_ms() - asked_ms >= grace_ms);
 		assert_int_equal(end.how, END_STOPPED);
 		assert_int_equal(end.reason, STOP_CANCEL);
 		assert_true(end.was_killed);
