@@ -43,7 +43,7 @@ def until(what, deadline=DEADLINE, every=0.02, why=""):
 def read_text(path):
     try:
         return Path(path).read_bytes().decode("utf-8", "backslashreplace")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
@@ -60,6 +60,17 @@ def stat_of(pid):
 def is_alive(pid):
     s = stat_of(pid)
     return s is not None and s[0] not in "ZX"
+
+
+def is_polling(pid, ms):
+    """Whether it's in a poll() of so many milliseconds at this moment. (Where that's ppoll(), of whatever length.)"""
+    words = read_text(f"/proc/{pid}/syscall").split()
+    return words[:1] == ["7"] and int(words[3], 16) == ms or words[:1] == ["73"]
+
+
+def is_writing(pid):
+    """Whether it's in a write() that doesn't come to an end."""
+    return read_text(f"/proc/{pid}/syscall").split()[:1] in (["1"], ["64"])
 
 
 class Started:
@@ -296,6 +307,24 @@ class World:
                     pids.add(int(words[4]))
         return [p for p in pids if p > 0 and is_alive(p)]
 
+    def power_off(self):
+        """Everything at once: nobody is left, or comes, who could see how another one ended."""
+        def stops():
+            left = [p for p in self.processes() if (stat_of(p) or "X")[0] not in "TXZ"]
+            self.signal(left, signal.SIGSTOP)
+            return not left
+        until(lambda: stops() and stops())
+        self.signal(self.processes(), signal.SIGKILL)
+        until(lambda: not self.processes())
+
+    @staticmethod
+    def signal(pids, signo):
+        for pid in pids:
+            try:
+                os.kill(pid, signo)
+            except ProcessLookupError:
+                pass
+
     def end(self):
         """Ends what is left. Returns complaints."""
         complaints = []
@@ -323,11 +352,7 @@ class World:
                 complaints.append("left behind: " + "; ".join(f"{p}: {c}" for p, c in self.processes().items()))
         for _ in range(50):
             left = self.processes()
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            self.signal(left, signal.SIGKILL)
             if not left:
                 break
             time.sleep(0.05)

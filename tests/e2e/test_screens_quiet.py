@@ -143,9 +143,9 @@ def test_a_database_that_another_keeps_locked_delays_no_key(world, screen):
             for _ in range(5):
                 for key, text in ((b"v", "Capacity"), (b"v", "Task flow"), (b"?", "the next server or job")):
                     os.write(s.master, key)
-                    s.sees(shows(text), seconds=2)
+                    s.sees(shows(text))
                 os.write(s.master, b"q")
-                s.sees(shows("the next server or job", gone=True), seconds=2)
+                s.sees(shows("the next server or job", gone=True))
             assert bed.row(bed.runner)["state"] == "running"
             db.execute("ROLLBACK")
             db.close()
