@@ -52,18 +52,20 @@ def queue(world):
 
 @pytest.fixture
 def frozen(world):
-    """Takes the agent off the line: it answers nobody, and what runs goes on."""
+    """Takes the agent off the line: it answers nobody, and what runs goes on. Who waits for it for long replaces it: that fails,
+    too, until it's on the line again."""
     stopped = []
 
     def freeze():
-        for pid in world.agents():
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
+        world.env["GPUSTOW_AGENT"] = "/bin/false"
+        stopped.extend(world.agents())
+        world.signal(stopped, signal.SIGSTOP)
         return thaw
 
     def thaw():
-        while stopped:
-            os.kill(stopped.pop(), signal.SIGCONT)
+        world.env.pop("GPUSTOW_AGENT", None)
+        world.signal(stopped, signal.SIGCONT)
+        stopped.clear()
     yield freeze
     thaw()
 

@@ -3,6 +3,7 @@ One bed: a directory with a jobs file, a log directory, an agent's root, simulat
 and kills the processes of one round, and only those: a process belongs to a bed if the bed's directory stands in its
 environment. The judge reads what the jobs wrote themselves and holds the journal against it.
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -50,6 +51,17 @@ def is_alive(pid):
     except OSError:
         return False
     return stat[stat.rindex(")") + 2] not in "ZX"
+
+
+def lock_holder(path):
+    """Who holds the fcntl lock of that file; None when nobody does. (/proc/locks leaves lines out while others come and go.)"""
+    try:
+        with open(path, "rb") as f:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return None if kind == fcntl.F_UNLCK else pid
 
 
 def pids():
@@ -248,15 +260,7 @@ class Bed:
 
     def holder(self, path):
         """Who holds the fcntl lock of that file; None when nobody does."""
-        try:
-            inode = os.stat(path).st_ino
-        except OSError:
-            return None
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if "POSIX" in fields and "->" not in fields and fields[-3].endswith(f":{inode}"):
-                return int(fields[-4])
-        return None
+        return lock_holder(path)
 
     def agent(self):
         return self.holder(self.root / "agent.lock")
