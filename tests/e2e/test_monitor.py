@@ -291,7 +291,7 @@ def test_a_confirmed_signal_reaches_the_process_and_no_other(world, monitor):
     t.keys("T").sees("the signal was sent")
     assert big.process.wait(DEADLINE) == -signal.SIGTERM
     assert small.process.poll() is None
-    big.path.unlink()
+    big.path.unlink(missing_ok=True)
     t.sees("Processes 1 on", rf"› +{small.process.pid}")
     t.keys("K").sees("SIGKILL to process")
     t.keys("Enter").sees("the signal was sent")
@@ -361,7 +361,7 @@ def test_rows_and_pages_of_the_processes(world, monitor):
     finally:
         os.killpg(long.pid, signal.SIGKILL)
         long.wait()
-        (world.sim / "foreign1.json").unlink()
+        (world.sim / "foreign1.json").unlink(missing_ok=True)
 
 
 def test_each_signal_by_its_function_key(world, monitor):
@@ -374,7 +374,7 @@ def test_each_signal_by_its_function_key(world, monitor):
         t.keys(key).sees(f"{name.name} to process {f.process.pid}")
         t.keys(key).sees("the signal was sent")
         assert f.process.wait(DEADLINE) == -name
-        f.path.unlink()
+        f.path.unlink(missing_ok=True)
         t.sees(gone=[rf"› +{f.process.pid}"])
     t.keys("q")
     t.is_restored()

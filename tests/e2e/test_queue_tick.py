@@ -343,7 +343,7 @@ def test_watch_ends_as_well_while_it_prints(world, queue, signo):
     os.write(write, b"x" * 4096)
     w = world.spawn(*world_tick(), "--watch", "600", stdout=write)
     # Its pass is over, so it's at the line that can't be written.
-    until(lambda: queue.hand("passes") == ["1"] and queue.rows("SELECT owner FROM lease") == [{"owner": None}], why=w.tell)
+    until(lambda: queue.hand("passes") == ["1", "1"] and queue.rows("SELECT owner FROM lease") == [{"owner": None}], why=w.tell)
     until(lambda: is_writing(w.pid), why=w.tell)
     w.kill(signo).wait(0)
     os.close(read), os.close(write)

@@ -25,12 +25,17 @@ if not BUILD.is_absolute():
 PROGRAM = BUILD / "gpustow" if (BUILD / "gpustow").exists() else BUILD / "src" / "gpustow"
 JOB = Path(__file__).with_name("job.sh")
 CARD_MIB = 24576
+PATIENCE = 60
 KILLED = (-9, 137)  # the first process was; the script below it was
 TERMINAL = {"ok", "failed", "timeout", "infeasible", "failed_oom", "cancelled"}
 
 
 def wait_for(condition, seconds, what):
-    """The condition's first true value; fails with `what` (text or callable) when there's none in time."""
+    """
+    The condition's first true value; fails with `what` (text or callable) when there's none in time. The seconds are those of a
+    quiet machine, and no measure: others may be at work on it.
+    """
+    seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -233,6 +238,7 @@ class Bed:
 
     def restart_until_done(self, seconds, **env):
         """A run that ended before its jobs did is started again, as a person would."""
+        seconds = max(seconds, PATIENCE)
         end = time.monotonic() + seconds
         starts = 0
         while True:
