@@ -218,7 +218,7 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
         # quickest of each. (The first may take that long: nobody knew yet.)
         assert min(beside) < 2 * min(alone) + 0.5, (alone, beside)
     finally:
-        os.kill(far, signal.SIGCONT)
+        world.signal([far], signal.SIGCONT)
     until(lambda: queue.job(hung)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
     d.end()
 
@@ -466,7 +466,7 @@ def test_body_that_arrives_while_nobody_answers_is_followed_by_its_launch(world,
     hear.say("tick")
     until(lambda: d.passes() > before)
     assert queue.jobs()[0]["state"] == "pending"
-    os.kill(agent, signal.SIGCONT)
+    world.signal([agent], signal.SIGCONT)
     until(lambda: queue.jobs()[0]["state"] == "completed")  # with no other pass than those that follow by themselves
     assert world.judge() == ["large"]
     assert queue.attempts(job)[0]["token"] == first["token"], [(r["kind"], r["message"][:200]) for r in queue.rows("SELECT kind, message FROM events WHERE kind NOT LIKE '%submitted'")]
