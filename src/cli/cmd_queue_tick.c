@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define WAIT_MS 60000
 #define PERIOD_MIN_S 1.0
@@ -158,26 +160,20 @@ static int one_pass(struct queue *q, bool *ret_enough, struct err *e)
 	return command_print(&out, e);
 }
 
-/* True: a signal says that it's enough. */
-static bool pause_ended(int64_t ms)
+/* Whatever it's at: only a pass of its own has to come to a safe point, and for as long as that takes the signals are its. */
+static void on_enough(int signo)
 {
-	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-	sigset_t set, before;
-	int signo;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigprocmask(SIG_BLOCK, &set, &before);
-	signo = sigtimedwait(&set, NULL, &t);
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	return signo > 0;
+	(void)signo;
+	_exit(EXIT_OK);
 }
 
 static int watch(struct queue *q, double seconds, struct err *e)
 {
 	int64_t period_ms = (int64_t)((seconds < PERIOD_MIN_S ? PERIOD_MIN_S : seconds) * 1000);
+	struct sigaction enough = {.sa_handler = on_enough};
 
+	sigaction(SIGINT, &enough, NULL);
+	sigaction(SIGTERM, &enough, NULL);
 	for (;;) {
 		int64_t begun_ms = clock_boot_ms(), left_ms;
 		bool is_enough = false;
@@ -188,8 +184,10 @@ static int watch(struct queue *q, double seconds, struct err *e)
 		if (is_enough)
 			return EXIT_OK;
 		left_ms = begun_ms + period_ms - clock_boot_ms();
-		if (pause_ended(left_ms > 0 ? left_ms : 0))
-			return EXIT_OK;
+		if (left_ms > 0)
+			nanosleep(&(struct timespec){.tv_sec = left_ms / 1000,
+					  .tv_nsec = left_ms % 1000 * 1000000},
+				NULL);
 	}
 }
 

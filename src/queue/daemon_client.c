@@ -8,12 +8,16 @@
 #include "base/fs.h"
 #include "base/hash.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define SWEEP_AFTER_MS 60000
 
 /* The directory's file system: the file itself may not be there yet. */
 static bool is_on_network(const char *db_path)
@@ -26,17 +30,63 @@ static bool is_on_network(const char *db_path)
 	return fs_is_network(dir) > 0;
 }
 
+static char *local_place(void)
+{
+	return xasprintf("/var/tmp/gpustow-%u", (unsigned)geteuid());
+}
+
 /* By the database's place, whatever links lead to it. */
 static char *local_path(const char *db_path)
 {
-	CLEANUP_FREE char *real = realpath(db_path, NULL);
+	CLEANUP_FREE char *real = realpath(db_path, NULL), *dir = local_place();
 	const char *place = real ? real : db_path;
 	uint8_t sum[32];
 	char hex[17];
 
 	sha256(place, strlen(place), sum);
 	hex_encode(sum, 8, hex);
-	return xasprintf("/var/tmp/gpustow-%u/queue-%s.sock", (unsigned)geteuid(), hex);
+	return xasprintf("%s/queue-%s.sock", dir, hex);
+}
+
+static bool is_a_daemons(int dir, const char *name, struct stat *ret)
+{
+	const char *stem = !strncmp(name, "queue-", 6) ? name + 6 : "";
+
+	return strspn(stem, "0123456789abcdef") == 16 && !strcmp(stem + 16, ".sock") &&
+	       !fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) && S_ISSOCK(ret->st_mode) &&
+	       ret->st_uid == geteuid();
+}
+
+static bool is_dead(int dir, const char *name)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "/proc/self/fd/%d/%s", dir, name);
+	r = fd < 0 || !connect(fd, (struct sockaddr *)&to, sizeof(to)) ? 0 : errno;
+	if (fd >= 0)
+		close(fd);
+	return r == ECONNREFUSED;
+}
+
+void daemon_sweep(const char *path)
+{
+	DIR *d = opendir(path);
+	const struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		int64_t old_ms = clock_wall_ms() - SWEEP_AFTER_MS;
+		struct stat st, now;
+
+		/* Looked at once more: a new daemon of that queue may have replaced it meanwhile. */
+		if (is_a_daemons(dirfd(d), e->d_name, &st) &&
+			(int64_t)st.st_mtime * 1000 < old_ms && is_dead(dirfd(d), e->d_name) &&
+			is_a_daemons(dirfd(d), e->d_name, &now) && now.st_ino == st.st_ino &&
+			now.st_mtime == st.st_mtime)
+			unlinkat(dirfd(d), e->d_name, 0);
+	}
+	if (d)
+		closedir(d);
 }
 
 char *daemon_socket_path(const char *db_path)
@@ -94,8 +144,15 @@ static int connect_to(const char *db_path)
 		return r;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd >= 0 && (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0 || !is_ours(fd))) {
+		bool is_refused = errno == ECONNREFUSED;
+
 		close(fd);
 		fd = -1;
+		if (is_refused && is_on_network(db_path)) {
+			CLEANUP_FREE char *place = local_place();
+
+			daemon_sweep(place);
+		}
 	}
 	if (dir >= 0)
 		close(dir);

@@ -24,6 +24,12 @@
 int daemon_address(const char *db_path, struct sockaddr_un *ret, int *ret_dir, struct err *e);
 /* "<...>/queue.sock", or "/var/tmp/gpustow-UID/queue-<hash of the path>.sock"; to free. Makes nothing. */
 char *daemon_socket_path(const char *db_path);
+/*
+ * The place in /var/tmp is nobody's home, so what killed daemons left there is tidied by whoever comes by: those of its
+ * sockets that are this account's, older than a minute, and have nobody who listens. A daemon that lives is never taken for
+ * one of these: between making its socket and listening there's no minute, and from then on it doesn't refuse.
+ */
+void daemon_sweep(const char *dir);
 
 struct daemon_talk {
 	int fd; /* -1: not open; for poll */

@@ -229,7 +229,11 @@ static int make_place(const struct daemon_server *s, struct err *e)
 	if (!strncmp(s->db_path, s->path, strlen(dir) + 1))
 		return 0;
 	r = fd_mkdirs(dir, e);
-	return r < 0 ? r : fd_check_private_dir(dir, e);
+	if (r >= 0)
+		r = fd_check_private_dir(dir, e);
+	if (r >= 0)
+		daemon_sweep(dir);
+	return r;
 }
 
 static int bind_to(struct daemon_server *s, struct err *e)

@@ -3,11 +3,13 @@
 It starts schedulers, plays the strangers on the cards, waits for conditions with a deadline, and at the end ends what
 the test began and looks whether anything is left that shouldn't be. It asserts nothing about gpustow's answers.
 """
+import fcntl
 import json
 import os
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -43,7 +45,7 @@ def until(what, deadline=DEADLINE, every=0.02, why=""):
 def read_text(path):
     try:
         return Path(path).read_bytes().decode("utf-8", "backslashreplace")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
@@ -60,6 +62,28 @@ def stat_of(pid):
 def is_alive(pid):
     s = stat_of(pid)
     return s is not None and s[0] not in "ZX"
+
+
+def lock_holder(path):
+    """Who holds the fcntl lock of that file; None when nobody does. (/proc/locks leaves lines out while others come and go.)"""
+    try:
+        with open(path, "rb") as f:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def is_polling(pid, ms):
+    """Whether it's in a poll() of so many milliseconds at this moment. (Where that's ppoll(), of whatever length.)"""
+    words = read_text(f"/proc/{pid}/syscall").split()
+    return words[:1] == ["7"] and int(words[3], 16) == ms or words[:1] == ["73"]
+
+
+def is_writing(pid):
+    """Whether it's in a write() that doesn't come to an end."""
+    return read_text(f"/proc/{pid}/syscall").split()[:1] in (["1"], ["64"])
 
 
 class Started:
@@ -287,14 +311,26 @@ class World:
 
     def agents(self):
         """The agents themselves, not their shims and samplers: they hold the lock of their root."""
-        pids = set()
-        for lock in self.in_roots("agent.lock"):
-            inode = lock.stat().st_ino
-            for line in Path("/proc/locks").read_text().splitlines():
-                words = line.split()
-                if words[1] == "POSIX" and words[5].endswith(f":{inode}") and "->" not in line:
-                    pids.add(int(words[4]))
-        return [p for p in pids if p > 0 and is_alive(p)]
+        pids = {lock_holder(lock) for lock in self.in_roots("agent.lock")}
+        return [p for p in pids if p and p > 0 and is_alive(p)]
+
+    def power_off(self):
+        """Everything at once: nobody is left, or comes, who could see how another one ended."""
+        def stops():
+            left = [p for p in self.processes() if (stat_of(p) or "X")[0] not in "TXZ"]
+            self.signal(left, signal.SIGSTOP)
+            return not left
+        until(lambda: stops() and stops())
+        self.signal(self.processes(), signal.SIGKILL)
+        until(lambda: not self.processes())
+
+    @staticmethod
+    def signal(pids, signo):
+        for pid in pids:
+            try:
+                os.kill(pid, signo)
+            except ProcessLookupError:
+                pass
 
     def end(self):
         """Ends what is left. Returns complaints."""
@@ -310,24 +346,23 @@ class World:
             if not self.agent_may_die and "the link to this machine's agent is down" in s.out + s.err:
                 complaints.append(f"its agent went away: {s.tell()}")
         agents = self.agents()
-        for pid in agents:
-            os.kill(pid, signal.SIGTERM)
+        self.signal(agents, signal.SIGTERM)
         try:
-            until(lambda: not any(is_alive(p) for p in agents), 10)
+            until(lambda: not any(is_alive(p) for p in agents))
         except AssertionError:
             complaints.append("the agent doesn't leave at SIGTERM")
         if not self.may_leave:
+            def is_over():
+                # A job that has just ended has its shim start another agent when it finds none.
+                self.signal([p for p in self.agents() if p not in agents], signal.SIGTERM)
+                return not self.processes()
             try:
-                until(lambda: not self.processes(), 3)
+                until(is_over, 10)
             except AssertionError:
                 complaints.append("left behind: " + "; ".join(f"{p}: {c}" for p, c in self.processes().items()))
         for _ in range(50):
             left = self.processes()
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            self.signal(left, signal.SIGKILL)
             if not left:
                 break
             time.sleep(0.05)

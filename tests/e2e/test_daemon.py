@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from harness import is_alive, note, program, simjob, until, wait_for
+from harness import is_alive, is_polling, note, program, simjob, until, wait_for
 from queue_bed import TERMINAL, Queue
 
 
@@ -108,16 +108,14 @@ def test_wait_returns_on_the_event(world, queue):
     d = Daemon(queue, "--interval", "600")
     job = queue.submit(wait_for("go"))
     queue.tick()
-    w = world.spawn(program(), "job", "wait", str(job), "--json")
-    until(lambda: d.state() and queue.job(job)["state"] == "running")
-    time.sleep(1)  # so that it's in its waiting
+    until(lambda: queue.job(job)["state"] == "running")
+    # Its own look, without an event, would come in an hour.
+    w = world.spawn(program(), "job", "wait", str(job), "--json", env={"GPUSTOW_TEST_LOOK_MS": "3600000"})
+    until(lambda: is_polling(w.pid, 3600000), why=w.tell)
     before = d.passes()
     (world.dir / "go").touch()
     w.wait(0)
-    took = time.time() * 1000 - queue.job(job)["finished_ms"]
     assert json.loads(w.out)["all_done"] and d.passes() - before <= 3
-    # Its own look, without an event, would come each 2 s: four times in five this would be later.
-    assert took < 1500, took
     d.end()
 
 
@@ -216,10 +214,11 @@ def test_w40_hung_node_holds_up_no_other(world, queue):
         hung = queue.submit("true", node="far")
         beside = [time_of_a_start() for _ in range(8)]
         assert queue.job(hung)["state"] == "pending", json.dumps([d.state(), far, world.agents(), world.processes(), alone, beside, queue.jobs(), queue.attempts(hung)])
-        # Whoever waited for it would take a second and more each time. The first may: nobody knew yet.
-        assert sorted(beside)[4] < 3 * sorted(alone)[4] + 0.1, (alone, beside)
+        # Whoever would wait for it would take a second and more each time. What the machine does besides only adds: the
+        # quickest of each. (The first may take that long: nobody knew yet.)
+        assert min(beside) < 2 * min(alone) + 0.5, (alone, beside)
     finally:
-        os.kill(far, signal.SIGCONT)
+        world.signal([far], signal.SIGCONT)
     until(lambda: queue.job(hung)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
     d.end()
 
@@ -371,7 +370,7 @@ def test_record_that_another_process_has_locked_stops_nothing_but_the_writing(wo
             except BlockingIOError:
                 pass
             time.sleep(0.05)
-        return max(took), alive / seconds, state
+        return sorted(took)[len(took) * 3 // 4], alive / seconds, state
     alone, rate, state = look(2)
     assert state["record_busy"] is None and state["record_busy_ms"] is None
     held = Held(queue, how)
@@ -388,7 +387,7 @@ def test_record_that_another_process_has_locked_stops_nothing_but_the_writing(wo
     finally:
         held.end()
     assert beside < 3 * alone + 0.5, (alone, beside)
-    assert rate_beside > rate / 2, (rate, rate_beside)
+    assert rate_beside > rate / 4, (rate, rate_beside)
     assert hear()["tick"]["ran"]
     hear.close()
     until(lambda: queue.job(second)["state"] == "completed", why=lambda: json.dumps([d.state(), queue.jobs()]))
@@ -467,7 +466,7 @@ def test_body_that_arrives_while_nobody_answers_is_followed_by_its_launch(world,
     hear.say("tick")
     until(lambda: d.passes() > before)
     assert queue.jobs()[0]["state"] == "pending"
-    os.kill(agent, signal.SIGCONT)
+    world.signal([agent], signal.SIGCONT)
     until(lambda: queue.jobs()[0]["state"] == "completed")  # with no other pass than those that follow by themselves
     assert world.judge() == ["large"]
     assert queue.attempts(job)[0]["token"] == first["token"], [(r["kind"], r["message"][:200]) for r in queue.rows("SELECT kind, message FROM events WHERE kind NOT LIKE '%submitted'")]

@@ -1,6 +1,7 @@
 """Databases and backups on file systems that aren't like the local disk: one without hard links and without the rename that
 replaces nothing (exFAT), one that several machines share (sshfs). Both are real, by FUSE; without root or the programs it's
 skipped."""
+import hashlib
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -252,10 +254,83 @@ def test_daemon_of_a_queue_there_listens_in_a_local_place(world, disk):
     assert "deciding for the queue" in world.ask("queue", "restore", made["path"], code=1).err
     (world.dir / "go").touch()
     until(lambda: queue.state(job) == "completed")
-    path = [p for p in Path(f"/var/tmp/gpustow-{os.geteuid()}").iterdir() if p.name.startswith("queue-")]
+    # Others' daemons may have theirs in the same place.
+    place = Path(f"/var/tmp/gpustow-{os.geteuid()}")
+    own = place / f"queue-{hashlib.sha256(os.path.realpath(queue.db).encode()).hexdigest()[:16]}.sock"
+    assert own.is_socket()
     d.kill(signal.SIGTERM).wait(0)
-    assert len([p for p in path if not p.exists()]) == 1, path
+    assert not own.exists()
     assert world.judge() == ["ran"] and not is_alive(d.pid)
+
+
+def old(path):
+    then = time.time() - 100
+    os.utime(path, (then, then))
+
+
+def test_what_a_killed_daemon_left_in_the_local_place_is_tidied(world, disk):
+    queue = Queue(world, disk.at / "home")
+    place = Path(f"/var/tmp/gpustow-{os.geteuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+
+    def of(name):
+        return place / f"queue-{hashlib.sha256(str(name).encode()).hexdigest()[:16]}.sock"
+    own = of(os.path.realpath(queue.home / "queue.db"))
+
+    def daemon():
+        d = world.spawn(program(), "queue", "daemon", "--interval", "600")
+        until(lambda: world.ask_json("queue", "status", "--json", "--no-tick")["daemon"] or d.process.poll() is not None, why=d.tell)
+        return d
+
+    def killed():
+        d = daemon()
+        d.kill(signal.SIGKILL).wait(None)
+        assert own.is_socket()
+    queue.submit("true")
+    killed()
+    # A young one stays: its daemon may be about to listen.
+    world.ask("queue", "status", "--no-tick")
+    assert own.is_socket()
+    # A command that finds nobody tidies; a plain file and one that's listened at stay, however old.
+    dead, lives, other = (of(f"{world.dir} {word}") for word in ("dead", "lives", "other"))
+    clients, listener, idle = [], socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    listener.bind(str(lives))
+    listener.listen(1)
+    try:
+        for _ in range(3):  # more than it takes up at once
+            c = socket.socket(socket.AF_UNIX)
+            c.setblocking(False)
+            clients.append(c)
+            c.connect_ex(str(lives))
+        for s in (dead, other):
+            s.unlink(missing_ok=True)
+        idle.bind(str(dead))
+        idle.close()
+        other.write_text("")
+        for p in (own, dead, lives, other):
+            old(p)
+        world.ask("queue", "status", "--no-tick")
+        assert [p.exists() for p in (own, dead, lives, other)] == [False, False, True, True]
+        # And a daemon that starts: its own is a new one then.
+        killed()
+        idle = socket.socket(socket.AF_UNIX)
+        idle.bind(str(dead))
+        idle.close()
+        old(dead)
+        d = daemon()
+        assert not dead.exists() and own.is_socket() and lives.is_socket()
+        old(own)
+        # Busy, it greets late; but it doesn't refuse.
+        for _ in range(3):
+            world.ask("queue", "status", "--no-tick")
+        told = until(lambda: world.ask_json("queue", "status", "--json", "--no-tick")["daemon"])
+        assert told["pid"] == d.pid and own.is_socket()
+        d.kill(signal.SIGTERM).wait(0)
+    finally:
+        for c in (*clients, listener):
+            c.close()
+        for p in (own, dead, lives, other):
+            p.unlink(missing_ok=True)
 
 
 def test_another_machine_only_reads_it(world, disk):

@@ -144,7 +144,8 @@ def test_X7_W8_a_file_truncated_in_place_is_not_believed_at_once(world):
     f = world.foreign({0: 24000})
     lines = "[vram=1G] " + note("a") + "\n[vram=1G] " + note("b") + "\n"
     world.write(lines)
-    r = world.run(poll="2")
+    # Longer than it's empty: that's believed after a poll.
+    r = world.run(poll="20")
     until(lambda: len(world.events("seen")) == 2)
     with open(world.file, "r+") as file:
         file.truncate(0)
@@ -168,7 +169,8 @@ def test_X7_an_emptied_file_is_believed_after_a_poll(world):
 def test_X8_W8_half_a_line_is_not_run(world):
     """W8."""
     world.jobs("[vram=1G] " + wait_for("go"))
-    r = world.run(poll="4")
+    # Longer than all of this takes: half a line is believed after a poll.
+    r = world.run(poll="30")
     r.sees("job 1 started")
     world.append("[vram=1G] " + note("whole") + "\n[vram=1G] echo --lr 1")
     r.sees("job 2 finished")

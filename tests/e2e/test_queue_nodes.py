@@ -116,7 +116,7 @@ def test_refusal_is_told_and_the_next_node_takes_the_job_in_the_same_pass(lab):
 
 
 def test_node_that_is_away_costs_the_others_nothing_and_keeps_its_jobs(lab):
-    q = Queue(lab, settings=("node_down_after: 2", "probe_timeout: 20")).up()
+    q = Queue(lab, settings=("node_down_after: 2", "probe_timeout: 100")).up()
     there = q.submit("sleep 4; echo done", gpus=1, vram_mib=100, node="key")
     q.until(lambda: q.state(there) == "running")
     lab.wire("key", cut=1)
@@ -125,7 +125,7 @@ def test_node_that_is_away_costs_the_others_nothing_and_keeps_its_jobs(lab):
         here = q.submit("true", node="fish")
         t = q.tick()
         assert [d["id"] for d in t["dispatched"]] == [here] and t["nodes_down"] == 1
-        assert time.monotonic() - begun < 20  # not probe_timeout, though the node was up a moment ago
+        assert time.monotonic() - begun < 50  # not probe_timeout, though the node was up a moment ago
         assert q.node("key")["state"] == "suspect" and q.events("node_down") == []
         q.until(lambda: q.node("key")["state"] == "down")
         assert q.state(there) == "running"
@@ -138,7 +138,7 @@ def test_node_that_is_away_costs_the_others_nothing_and_keeps_its_jobs(lab):
         waits = q.submit("true", node="key")
         begun = time.monotonic()
         q.tick()
-        assert time.monotonic() - begun < 15 and q.state(waits) == "pending"
+        assert time.monotonic() - begun < 50 and q.state(waits) == "pending"
     finally:
         lab.wire("key")
     q.until(lambda: q.state(there) == "completed" and q.state(waits) == "completed")

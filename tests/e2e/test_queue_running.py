@@ -13,9 +13,9 @@ def submit(world, *args):
 
 def test_signal_comes_before_the_limit_and_is_time_to_save(world):
     queue = Queue(world)
-    saves = submit(world, "--gpus", "0", "--timeout", "4", "--signal", "USR1@3", "--",
+    saves = submit(world, "--gpus", "0", "--timeout", "9", "--signal", "USR1@5", "--",
                    "trap 'echo saved > $W/saved; exit 0' USR1; touch $W/up; while :; do sleep 0.05; done")
-    deaf = submit(world, "--gpus", "0", "--timeout", "2", "--grace", "1", "--signal", "USR1@1", "--",
+    deaf = submit(world, "--gpus", "0", "--timeout", "5", "--grace", "1", "--signal", "USR1@1", "--",
                   "trap '' USR1 TERM; while :; do sleep 0.05; done")
     queue.ends(saves, deaf)
     job = queue.job(saves)

@@ -1,4 +1,5 @@
 """One pass after the other over this machine's agent: what's started, what's recorded, what a crash at any point leaves."""
+import fcntl
 import json
 import os
 import shutil
@@ -6,7 +7,7 @@ import signal
 import time
 
 import pytest
-from harness import is_alive, note, simjob, until, wait_for
+from harness import is_alive, is_writing, note, simjob, until, wait_for
 from queue_bed import Queue
 
 POINTS = ["queue.after-lease", "queue.before-bind", "queue.after-bind", "queue.after-launch",
@@ -138,12 +139,7 @@ def test_nobody_saw_how_it_ended(world, queue):
     once = queue.submit("sleep 300")
     again = queue.submit(note("again", "[ $GPUSTOW_ATTEMPT = 2 ] || sleep 300"), max_retries=1)
     queue.tick_until(lambda: world.judge() == ["again"] and queue.job(once)["state"] == "running" and queue.job(again)["state"] == "running")
-    # Agent, shims and jobs at once: nobody is left who could have seen it.
-    for pid in list(world.processes()):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    world.power_off()  # agent, shims and jobs
     queue.ends(once, again)
     assert (queue.job(once)["state"], queue.job(once)["cause"]) == ("lost", "vanished")
     assert queue.alerts()[0]["kind"] in ("job_lost", "job_retried")
@@ -335,8 +331,22 @@ def test_watch_goes_on_until_it_is_told(world, queue):
     job = queue.submit("true")
     w = world.spawn(*world_tick(), "--watch", "1")
     w.sees(r'"ran": true', count=3)
+    until(lambda: queue.job(job)["state"] == "completed", why=w.tell)
     w.kill(signal.SIGINT).wait(0)
-    assert queue.job(job)["state"] == "completed"
+
+
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_watch_ends_as_well_while_it_prints(world, queue, signo):
+    """Neither in a pass nor in the pause between two: here whoever reads its lines takes his time."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(write, b"x" * 4096)
+    w = world.spawn(*world_tick(), "--watch", "600", stdout=write)
+    # Its pass is over, so it's at the line that can't be written.
+    until(lambda: queue.hand("passes") == ["1", "1"] and queue.rows("SELECT owner FROM lease") == [{"owner": None}], why=w.tell)
+    until(lambda: is_writing(w.pid), why=w.tell)
+    w.kill(signo).wait(0)
+    os.close(read), os.close(write)
 
 
 

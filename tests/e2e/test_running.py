@@ -116,7 +116,7 @@ def test_R10_only_signals_give_1(world):
 def test_R11_a_job_that_holds_nothing_was_not_sampled(world):
     world.jobs("[vram=4000] sleep 0.3")
     r = world.finish()
-    assert re.search(r"finished \[OK\] in 0s — peak vram n/a", r.out)
+    assert re.search(r"finished \[OK\] in \ds — peak vram n/a", r.out)
     assert world.events("done")[0]["peak_mib"] == {}
 
 

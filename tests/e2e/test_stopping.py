@@ -1,5 +1,6 @@
 """Time-outs, cancels and signals: rows T1, C, X17, X19, X27; W0, W13, W15."""
 import os
+import re
 import signal
 
 import pytest
@@ -14,13 +15,13 @@ DEAF = "trap '' TERM; echo up > $W/up; while :; do sleep 0.05; done"
 def test_T1_timeout(world):
     world.jobs("[vram=2000 timeout=0.4s] sleep 60")
     r = world.finish(code=1)
-    assert "WARN  job 1 TIMEOUT after 0s (limit 0s) — SIGTERM" in r.out and "job 1 finished [TIMEOUT] in 0s" in r.out
+    assert re.search(r"WARN  job 1 TIMEOUT after \ds \(limit 0s\) — SIGTERM", r.out) and re.search(r"job 1 finished \[TIMEOUT\] in \ds", r.out)
     assert world.events("done")[0]["status"] == "timeout" and world.events("done")[0]["returncode"] == -15
 
 
 def test_X17_W13_a_timeout_is_a_failure_whatever_it_exits_with(world):
     """W13."""
-    world.jobs("[vram=2000 timeout=0.5s] trap 'exit 0' TERM; while :; do sleep 0.05; done")
+    world.jobs("[vram=2000 timeout=3s] trap 'exit 0' TERM; while :; do sleep 0.05; done")
     r = world.finish(code=1)
     assert "[TIMEOUT]" in r.out and "1 failed" in r.out and "(timeout, exit 0)" in r.out
 
@@ -86,7 +87,7 @@ def test_C6_the_whole_group_goes(world):
 
 @pytest.mark.parametrize("how", ["cancel", "timeout"])
 def test_W0_X27_a_job_has_its_grace_to_save(world, how):
-    attributes = "vram=1G timeout=0.7s" if how == "timeout" else "vram=1G"
+    attributes = "vram=1G timeout=4s" if how == "timeout" else "vram=1G"
     world.jobs(f"[{attributes}] {SAVER}")
     r = world.run()
     if how == "cancel":
@@ -133,12 +134,12 @@ def test_W15_SIGINT_works_in_the_background_of_a_script(world):
 def test_W15_a_second_signal_leaves_at_once_and_the_node_ends_the_job(world):
     world.may_leave = True
     world.jobs("[vram=1G] " + DEAF)
-    r = world.run("--grace", "2")
+    r = world.run("--grace", "10")
     world.has("up")
     until(lambda: world.events("started"))
     job = world.events("started")[0]["pgid"]
     r.kill(signal.SIGTERM).sees("interrupted — terminating running jobs")
-    r.kill(signal.SIGTERM).wait(143, deadline=10)
+    r.kill(signal.SIGTERM).wait(143)
     assert is_alive(job)
     until(lambda: not is_alive(job))
 
@@ -163,8 +164,18 @@ def test_X18_W14_stdin_is_not_the_schedulers(world):
     assert world.judge() == ["read"] and world.text("in") == ""
 
 
+def opened(fifo):
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 def test_W23_what_a_finished_job_leaves_behind_is_named(world):
-    world.jobs("[vram=1G] sleep 3 & true")
+    os.mkfifo(world.dir / "go")
+    world.jobs("[vram=1G] cat $W/go & true")
     r = world.finish()
     assert "job 1 finished [OK]" in r.out and "WARN  job 1 left 1 process behind" in r.out
-    until(lambda: not [c for c in world.processes().values() if "sleep 3" in c])
+    # It's let go by whoever opens the other end.
+    os.close(until(lambda: opened(world.dir / "go")))
+    until(lambda: not [c for c in world.processes().values() if c.startswith("cat ")])

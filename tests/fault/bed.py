@@ -3,6 +3,7 @@ One bed: a directory with a jobs file, a log directory, an agent's root, simulat
 and kills the processes of one round, and only those: a process belongs to a bed if the bed's directory stands in its
 environment. The judge reads what the jobs wrote themselves and holds the journal against it.
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -24,12 +25,17 @@ if not BUILD.is_absolute():
 PROGRAM = BUILD / "gpustow" if (BUILD / "gpustow").exists() else BUILD / "src" / "gpustow"
 JOB = Path(__file__).with_name("job.sh")
 CARD_MIB = 24576
+PATIENCE = 60
 KILLED = (-9, 137)  # the first process was; the script below it was
 TERMINAL = {"ok", "failed", "timeout", "infeasible", "failed_oom", "cancelled"}
 
 
 def wait_for(condition, seconds, what):
-    """The condition's first true value; fails with `what` (text or callable) when there's none in time."""
+    """
+    The condition's first true value; fails with `what` (text or callable) when there's none in time. The seconds are those of a
+    quiet machine, and no measure: others may be at work on it.
+    """
+    seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -50,6 +56,17 @@ def is_alive(pid):
     except OSError:
         return False
     return stat[stat.rindex(")") + 2] not in "ZX"
+
+
+def lock_holder(path):
+    """Who holds the fcntl lock of that file; None when nobody does. (/proc/locks leaves lines out while others come and go.)"""
+    try:
+        with open(path, "rb") as f:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(f, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return None if kind == fcntl.F_UNLCK else pid
 
 
 def pids():
@@ -221,6 +238,7 @@ class Bed:
 
     def restart_until_done(self, seconds, **env):
         """A run that ended before its jobs did is started again, as a person would."""
+        seconds = max(seconds, PATIENCE)
         end = time.monotonic() + seconds
         starts = 0
         while True:
@@ -248,15 +266,7 @@ class Bed:
 
     def holder(self, path):
         """Who holds the fcntl lock of that file; None when nobody does."""
-        try:
-            inode = os.stat(path).st_ino
-        except OSError:
-            return None
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()
-            if "POSIX" in fields and "->" not in fields and fields[-3].endswith(f":{inode}"):
-                return int(fields[-4])
-        return None
+        return lock_holder(path)
 
     def agent(self):
         return self.holder(self.root / "agent.lock")

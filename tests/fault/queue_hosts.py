@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 
 import queue_judge
-from bed import comm, promise_rows, state_of, wait_for
+from bed import comm, lock_holder, promise_rows, state_of, wait_for
 from queue_judge import Record, Wish
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
@@ -82,19 +82,7 @@ class Hosts:
 
     def holders(self, paths):
         """{path: pid} of the fcntl locks that somebody has on these files."""
-        wanted = {}
-        for path in paths:
-            try:
-                st = os.stat(path)
-            except OSError:
-                continue
-            wanted[f"{os.major(st.st_dev):02x}:{os.minor(st.st_dev):02x}:{st.st_ino}"] = path
-        found = {}
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if "POSIX" in words and "->" not in words and words[-3] in wanted:
-                found[wanted[words[-3]]] = int(words[-4])
-        return found
+        return {path: pid for path in paths if (pid := lock_holder(path))}
 
     def agents(self):
         """{node: pid}"""

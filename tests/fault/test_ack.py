@@ -38,10 +38,10 @@ def test_who_says_ack_and_leaves_is_heard_also_by_an_agent_that_is_writing_to_hi
         with Client(bed.root) as client:
             launch_two(bed, client, client.hello("leaves", secrets.token_hex(16), [1, 1, 1])["root_id"])
             wait_for(lambda: not bed.shims(), 10, "a shim stays")
-            client.send(op="ack", jobs=[[1, 1]])
-            # More answers than the socket takes, and nobody reads them: from now on the agent has something to write.
-            for i in range(700):
-                client.send(op="observe", id=i)
+            # More answers than the socket takes, and nobody reads them: from now on the agent has something to write. All in one
+            # piece, so that it has looked at everything before it stops.
+            client.socket.sendall(client.frame({"op": "ack", "jobs": [[1, 1]]}) +
+                                  b"".join(client.frame({"op": "observe", "id": i}) for i in range(700)))
             wait_for(lambda: is_stopped(agent), 10, "the agent doesn't come to retire anything")
             client.send(op="ack", jobs=[[2, 1]])
         bed.kill(agent, signal.SIGCONT)

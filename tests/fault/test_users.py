@@ -114,7 +114,9 @@ def test_what_a_lane_of_one_user_was_promised_is_nobody_elses(two_queues):
     """A's lane runs 6000 and keeps 18000 for its next one: neither B's pool nor B's lane gets into that."""
     (a, b), watch = two_queues
     watch.start()
-    first = a.lane("a1", 0, 6000, seconds=8)
+    hold = a.dir / "judge.a1.hold"
+    hold.touch()
+    first = a.lane("a1", 0, 6000)
     wait_for(lambda: a.tick() and a.state(first) == "running", 20, a.story)
     second = a.lane("a2", 0, 18000)
     a.tick()
@@ -129,6 +131,7 @@ def test_what_a_lane_of_one_user_was_promised_is_nobody_elses(two_queues):
     assert a.state(first) == "running", a.story()
     assert b.state(pool) == "pending" and b.state(lane) == "pending", b.story()
     assert b.waits_for(a, lane), b.ask("job", "why", str(lane))[1]
+    hold.unlink()
     wait_for(lambda: a.tick() and b.tick() and a.record().is_quiet() and b.record().is_quiet(), 60,
              lambda: a.story() + b.story())
     assert watch.stop() == []

@@ -8,7 +8,7 @@ import time
 class Client:
     def __init__(self, root):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(str(root / "agent.sock"))
         self.data = b""
 
@@ -39,7 +39,7 @@ class Client:
             self.data += more
 
     def until(self, *ops):
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             message = self.receive()
             if message["op"] in ops:

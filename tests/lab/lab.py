@@ -50,8 +50,10 @@ class Watch:
         self.process = subprocess.Popen(lab.command("ctl", "env", *lab.env, *env, "gpustow", "__fleet", *args),
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         start_new_session=True)
-        for stream, to in ((self.process.stdout, self.lines), (self.process.stderr, self.err)):
-            threading.Thread(target=self.read, args=(stream, to), daemon=True).start()
+        self.readers = [threading.Thread(target=self.read, args=(stream, to), daemon=True)
+                        for stream, to in ((self.process.stdout, self.lines), (self.process.stderr, self.err))]
+        for reader in self.readers:
+            reader.start()
 
     @staticmethod
     def read(stream, to):
@@ -69,6 +71,12 @@ class Watch:
                     return line, i + 1
             return None
         return until(look, deadline, lambda: f"{host} {state} {more} in {self.lines[-8:]} {self.err}")
+
+    def has_ended(self):
+        """After its end: everything that it said has been read."""
+        for reader in self.readers:
+            reader.join(DEADLINE)
+            assert not reader.is_alive(), "something of it still holds its output"
 
     def end(self):
         # nsenter has forked: both are in this group, and gpustow's own children have sessions of their own.
@@ -128,8 +136,7 @@ class Lab:
         w = self.watch(*args, env=env, home=home)
         try:
             assert w.process.wait(deadline) == 0, (w.lines, w.err)
-            until(lambda: True)
-            time.sleep(0.05)
+            w.has_ended()
             assert not [e for e in w.err if "Sanitizer" in e], w.err
         finally:
             w.end()
