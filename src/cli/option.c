@@ -35,7 +35,7 @@ const struct option_spec *option_at(const struct option_spec *specs, size_t i)
 {
 	size_t n = 0;
 
-	while (specs && specs[n].name)
+	while (specs && *specs[n].name)
 		n++;
 	if (i < n)
 		return &specs[i];
@@ -191,7 +191,7 @@ static const char *next_value(struct parse *p, const struct option_spec *o, int 
 {
 	if (p->next < p->argc)
 		return p->argv[p->next++];
-	*r = err_set(p->e, -EINVAL, "--%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
+	*r = err_set(p->e, -EINVAL, "--%s needs a value (%s)", o->name, *o->arg ? o->arg : "VALUE");
 	return NULL;
 }
 
@@ -341,7 +341,7 @@ int option_parse_leading(const struct option_spec *specs, bool abbreviations, in
 
 void option_done(const struct option_spec *specs, void *opts)
 {
-	for (const struct option_spec *o = specs; o && o->name; o++) {
+	for (const struct option_spec *o = specs; o && *o->name; o++) {
 		struct option_list *list;
 
 		if (o->kind != OPTION_LIST)
