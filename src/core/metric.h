@@ -187,11 +187,11 @@ enum metric { METRIC_TABLE(METRIC_ENUM) METRIC_N };
 
 /* Its words are in it: a table of pointers would be written to by the loader at each start. */
 struct metric_info {
-	char key[28];
+	char key[32];
 	char unit[8];
 	enum metric_tier tier;
 	enum metric_kind kind;
-	char text[136];
+	char text[160];
 };
 
 extern const struct metric_info metric_info[METRIC_N];

@@ -69,7 +69,7 @@ struct monitor_key {
 	int where;
 	int action;
 	char shown[24]; /* "Enter, Space" */
-	char hint[12]; /* a word for the line of hints; "": not there */
+	char hint[16]; /* a word for the line of hints; "": not there */
 	char text[80];
 };
 extern const struct monitor_key monitor_keys[];
