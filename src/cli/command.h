@@ -27,7 +27,7 @@ struct program {
 };
 
 struct command {
-	const char *name; /* "run", "run status", "simjob" */
+	char name[24]; /* "run", "run status", "simjob"; read of all of them at each start, so it stands in each */
 	const char *args; /* "JOBS_FILE", "[JOB...]", "" */
 	const char *summary; /* one line */
 	const char *

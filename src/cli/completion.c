@@ -45,7 +45,7 @@ int command_completion(const char *shell, struct buf *out, struct err *e)
 /* The value of one that names a node comes next. Those commands' options begin with struct queue_options. */
 static bool is_node_option(const struct command *c, const char *word)
 {
-	for (const struct option_spec *o = c->options; o && o->name; o++)
+	for (const struct option_spec *o = c->options; o && *o->name; o++)
 		if (o->complete == COMPLETE_NODE && !strncmp(word, "--", 2) &&
 			!strcmp(word + 2, o->name))
 			return true;

@@ -49,7 +49,7 @@ static void put_values(struct buf *out, const struct command *c)
 
 	buf_puts(out, "\t\tcase $prev in\n");
 	for (size_t i = 0; (o = option_at(c->options, i)); i++) {
-		if (!o->arg || o->is_hidden)
+		if (!*o->arg || o->is_hidden)
 			continue;
 		buf_puts(out, "\t\t");
 		if (o->letter)

@@ -55,7 +55,7 @@ static void put_option(struct buf *out, const struct option_spec *o)
 	if (o->letter)
 		buf_printf(out, " -s %c", o->letter);
 	buf_printf(out, " -l %s", o->name);
-	if (o->arg) {
+	if (*o->arg) {
 		buf_puts(out, " -r");
 		put_argument(out, o->complete);
 	}

@@ -39,10 +39,10 @@ static void put_spec(
 
 	if (o->kind == OPTION_LIST)
 		buf_putc(&spec, '*');
-	buf_printf(&spec, "%s%s%s[", dashes, name, o->arg ? (dashes[1] ? "=" : "+") : "");
+	buf_printf(&spec, "%s%s%s[", dashes, name, *o->arg ? (dashes[1] ? "=" : "+") : "");
 	put_plain(&spec, o->text);
 	buf_putc(&spec, ']');
-	if (o->arg) {
+	if (*o->arg) {
 		buf_putc(&spec, ':');
 		put_plain(&spec, o->arg);
 		buf_printf(&spec, ":%s", action(o->complete));

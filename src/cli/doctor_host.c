@@ -30,10 +30,11 @@ static void doctor_xids(struct checklist *l, const struct sample *s)
 		const struct gpu_card *c = &s->snap.cards[i];
 		struct value last = c->m[METRIC_XID_LAST];
 		const struct xid_info *x = xid_find(last.v);
+		const char *mend = x ? x->mend : "NVIDIA's catalogue of XID errors has its number";
 
 		if (!gpu_is_instance(c) && value_is_present(last) && last.v > 0)
 			checklist_add(l, weights[health_of_xid(x)], "xid",
-				x ? x->mend : "NVIDIA's catalogue of XID errors has its number",
+				*mend ? mend : NULL,
 				"card %d: XID %lld%s%s", c->index, (long long)last.v, x ? ", " : "",
 				x ? x->what : "");
 	}

@@ -71,7 +71,7 @@ static void put_option(struct buf *out, const struct option_spec *o)
 	if (o->letter)
 		buf_printf(&left, "-%c, ", o->letter);
 	buf_printf(&left, "--%s", o->name);
-	if (o->arg)
+	if (*o->arg)
 		buf_printf(&left, o->bare ? " [%s]" : " %s", o->arg);
 	put_row(out, buf_str(&left), o->text);
 }

@@ -82,7 +82,7 @@ static void put_option(struct buf *out, const struct option_spec *o)
 	buf_puts(out, "*\\-\\-");
 	put_text(out, o->name);
 	buf_putc(out, '*');
-	if (o->arg) {
+	if (*o->arg) {
 		buf_puts(out, o->bare ? " [_" : " _");
 		put_text(out, o->arg);
 		buf_puts(out, o->bare ? "_]" : "_");

@@ -35,7 +35,7 @@ const struct option_spec *option_at(const struct option_spec *specs, size_t i)
 {
 	size_t n = 0;
 
-	while (specs && specs[n].name)
+	while (specs && *specs[n].name)
 		n++;
 	if (i < n)
 		return &specs[i];
@@ -149,8 +149,16 @@ static int unknown(struct parse *p, const char *word, const char *name)
 		p->e, -EINVAL, "unknown option %s; --help lists the options", quoted(&q, word));
 }
 
-static int ambiguous(struct parse *p, const char *word, const char *name)
+static int unknown_long(struct parse *p, const char *name)
 {
+	CLEANUP_FREE char *word = xasprintf("--%s", name);
+
+	return unknown(p, word, name);
+}
+
+static int ambiguous(struct parse *p, const char *name)
+{
+	CLEANUP_FREE char *word = xasprintf("--%s", name);
 	CLEANUP(buf_done) struct buf q = {0}, could = {0};
 	const struct option_spec *o;
 
@@ -162,8 +170,7 @@ static int ambiguous(struct parse *p, const char *word, const char *name)
 }
 
 /* The option a long name means; 0, or the error. An exact name wins over abbreviations; hidden ones aren't abbreviated. */
-static int find_long(
-	struct parse *p, const char *word, const char *name, const struct option_spec **ret)
+static int find_long(struct parse *p, const char *name, const struct option_spec **ret)
 {
 	const struct option_spec *o, *found = NULL;
 	size_t n = 0, len = strlen(name);
@@ -179,9 +186,9 @@ static int find_long(
 		}
 	}
 	if (n == 0 || !p->abbreviations)
-		return unknown(p, word, name);
+		return unknown_long(p, name);
 	if (n > 1)
-		return ambiguous(p, word, name);
+		return ambiguous(p, name);
 	*ret = found;
 	return 0;
 }
@@ -191,7 +198,7 @@ static const char *next_value(struct parse *p, const struct option_spec *o, int 
 {
 	if (p->next < p->argc)
 		return p->argv[p->next++];
-	*r = err_set(p->e, -EINVAL, "--%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
+	*r = err_set(p->e, -EINVAL, "--%s needs a value (%s)", o->name, *o->arg ? o->arg : "VALUE");
 	return NULL;
 }
 
@@ -211,9 +218,8 @@ static int parse_long(struct parse *p, const char *word)
 	const char *equals = strchr(word, '='), *value = NULL;
 	CLEANUP_FREE char *name =
 		xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
-	CLEANUP_FREE char *shown = xasprintf("--%s", name);
 	const struct option_spec *o = NULL;
-	int r = find_long(p, shown, name, &o);
+	int r = find_long(p, name, &o);
 
 	if (r < 0 || !o)
 		return r;
@@ -341,7 +347,7 @@ int option_parse_leading(const struct option_spec *specs, bool abbreviations, in
 
 void option_done(const struct option_spec *specs, void *opts)
 {
-	for (const struct option_spec *o = specs; o && o->name; o++) {
+	for (const struct option_spec *o = specs; o && *o->name; o++) {
 		struct option_list *list;
 
 		if (o->kind != OPTION_LIST)

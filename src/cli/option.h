@@ -33,14 +33,18 @@ struct option_list {
 	size_t n, cap;
 };
 
+/*
+ * Words are in it, not pointed to: every page of a table with pointers is written to by the loader at each start of the
+ * program (a page copied, a microsecond or two), and these tables are as large as all others together.
+ */
 struct option_spec {
 	char letter; /* 0: none */
-	const char *name; /* without "--" */
-	const char *arg; /* placeholder "MIB", NULL for a flag */
+	char name[20]; /* without "--" */
+	char arg[24]; /* placeholder "MIB", "" for a flag */
 	enum option_kind kind;
 	size_t offset; /* of the member in the command's options struct */
 	double min, max; /* OPTION_INT, OPTION_REAL: both 0 is no bound; max INFINITY: none above */
-	const char *text; /* one sentence for help and man page; the default said in it */
+	char text[208]; /* one sentence for help and man page; the default said in it */
 	enum option_complete complete;
 	bool is_hidden;
 	int64_t bare; /* OPTION_INT: what it is without a value; only a whole number behind it is taken as one. 0: it needs a value */
@@ -48,7 +52,7 @@ struct option_spec {
 
 #define OPTION_SPEC_END \
 	{ \
-		.name = NULL \
+		.name = "" \
 	}
 
 enum { OPTION_HELP = 1, OPTION_VERSION = 2 };

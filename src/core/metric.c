@@ -2,11 +2,11 @@
 #include "core/metric.h"
 
 #define METRIC_INFO(id, json_key, unit_name, tier_name, kind_name, what) \
-	[METRIC_##id] = {.key = (json_key), \
-		.unit = (unit_name), \
+	[METRIC_##id] = {.key = json_key, \
+		.unit = unit_name, \
 		.tier = (tier_name), \
 		.kind = (kind_name), \
-		.text = (what)},
+		.text = what},
 const struct metric_info metric_info[METRIC_N] = {METRIC_TABLE(METRIC_INFO)};
 #undef METRIC_INFO
 

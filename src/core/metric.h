@@ -185,12 +185,13 @@ enum metric { METRIC_TABLE(METRIC_ENUM) METRIC_N };
 #define METRIC_PLAIN_N (METRIC_RECOVERY + 1)
 #define METRIC_PROFILE_FIRST METRIC_SM_ACTIVE /* from here on they're of profiling */
 
+/* Its words are in it: a table of pointers would be written to by the loader at each start. */
 struct metric_info {
-	const char *key;
-	const char *unit;
+	char key[32];
+	char unit[8];
 	enum metric_tier tier;
 	enum metric_kind kind;
-	const char *text;
+	char text[160];
 };
 
 extern const struct metric_info metric_info[METRIC_N];

@@ -30,8 +30,8 @@ static const struct xid_info xids[] = {
 		"reset the card when it's idle"},
 	{64, 64, XID_CRITICAL, "bad memory couldn't be retired or remapped",
 		"reset the card; have it replaced if it comes again"},
-	{68, 68, XID_APP, "a program failed on the video decoder", NULL},
-	{69, 69, XID_DRIVER, "the graphics engine refused what it was given", NULL},
+	{68, 68, XID_APP, "a program failed on the video decoder", ""},
+	{69, 69, XID_DRIVER, "the graphics engine refused what it was given", ""},
 	{74, 74, XID_CRITICAL, "an NVLink failed",
 		"reset the card; check the bridge or the switch"},
 	{79, 79, XID_CRITICAL, "the card fell off the bus",
@@ -42,21 +42,21 @@ static const struct xid_info xids[] = {
 		"that program must be started again; the others are well"},
 	{95, 95, XID_CRITICAL, "a memory error that may have hit every program",
 		"end everything on this card and reset it"},
-	{109, 109, XID_DRIVER, "changing from one program to another took too long", NULL},
+	{109, 109, XID_DRIVER, "changing from one program to another took too long", ""},
 	{119, 119, XID_CRITICAL, "the card's system processor (GSP) doesn't answer",
 		"reset the card, or reboot; until then questions to the driver may hang"},
 	{120, 120, XID_CRITICAL, "the card's system processor (GSP) failed",
 		"reset the card, or reboot; until then questions to the driver may hang"},
-	{121, 121, XID_WARNING, "the link between chip and CPU (C2C) had an error", NULL},
-	{136, 136, XID_WARNING, "a link couldn't be trained", NULL},
-	{137, 137, XID_WARNING, "something reached over NVLink where it may not", NULL},
+	{121, 121, XID_WARNING, "the link between chip and CPU (C2C) had an error", ""},
+	{136, 136, XID_WARNING, "a link couldn't be trained", ""},
+	{137, 137, XID_WARNING, "something reached over NVLink where it may not", ""},
 	{140, 140, XID_CRITICAL, "a memory error that wasn't recovered from", "reset the card"},
 	{143, 143, XID_CRITICAL, "the card couldn't be initialised", "reboot"},
 	{144, 150, XID_CRITICAL, "a unit of NVLink 5 failed",
 		"look at the fabric's state (nvidia-smi -q)"},
 	{154, 154, XID_INFO, "what the driver asks for has changed", "recovery_action has it"},
-	{156, 156, XID_WARNING, "a part of the card was retired", NULL},
-	{157, 157, XID_CRITICAL, "a part of the card couldn't be retired", NULL},
+	{156, 156, XID_WARNING, "a part of the card was retired", ""},
+	{157, 157, XID_CRITICAL, "a part of the card couldn't be retired", ""},
 	{171, 171, XID_CRITICAL, "an error in the card's memory that can't be corrected",
 		"drain the card"},
 	{172, 172, XID_CRITICAL, "an error inside of the chip that can't be corrected",
@@ -93,5 +93,5 @@ bool xid_replaces(int64_t xid, int64_t last, int64_t after_ms)
 void xid_put(const struct xid_info *x, struct buf *out)
 {
 	if (x)
-		buf_printf(out, "%s%s%s", x->what, x->mend ? ": " : "", x->mend ? x->mend : "");
+		buf_printf(out, "%s%s%s", x->what, *x->mend ? ": " : "", x->mend);
 }

@@ -20,8 +20,8 @@ enum xid_tier {
 struct xid_info {
 	int64_t first, last; /* numbers that mean the same */
 	enum xid_tier tier;
-	const char *what; /* a clause */
-	const char *mend; /* the way out, a clause; NULL: nothing to be done about it */
+	char what[64]; /* a clause */
+	char mend[80]; /* the way out, a clause; "": nothing to be done about it */
 };
 
 /* NULL for a number that isn't known here. */

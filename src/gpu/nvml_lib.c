@@ -14,7 +14,7 @@
 
 struct nvml_symbol {
 	size_t offset; /* in struct nvml_functions */
-	const char *names[NAMES_MAX];
+	char names[NAMES_MAX][48]; /* "": no further one */
 };
 
 #define NVML_SYMBOL(member, args, ...) {offsetof(struct nvml_functions, member), {__VA_ARGS__}},
@@ -33,7 +33,7 @@ static void find_symbols(struct nvml_lib *l)
 	for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
 		void *found = NULL;
 
-		for (size_t k = 0; k < NAMES_MAX && found == NULL && symbols[i].names[k] != NULL;
+		for (size_t k = 0; k < NAMES_MAX && found == NULL && symbols[i].names[k][0] != '\0';
 			k++)
 			found = dlsym(l->handle, symbols[i].names[k]);
 		memcpy((char *)&l->fn + symbols[i].offset, &found, sizeof(found));

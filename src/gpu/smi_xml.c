@@ -17,7 +17,7 @@
 #define TEXT_BYTES 256
 
 struct alias {
-	const char *path; /* below <gpu> */
+	char path[64]; /* below <gpu> */
 	enum metric metric;
 	enum smi_unit unit;
 };

@@ -30,7 +30,7 @@ enum kind {
 };
 
 static const struct column {
-	const char *name;
+	char name[24];
 	enum kind kind;
 	size_t at;
 	bool is_asked; /* what a submit sets; the rest comes later */

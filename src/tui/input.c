@@ -8,7 +8,7 @@
 
 /* What terminals send in common, the Esc left out; screen.c adds what terminfo has besides. */
 static const struct {
-	const char *seq;
+	char seq[8];
 	uint32_t key;
 } known[] = {
 	{"[A", KEY_ARROW_UP},

@@ -68,9 +68,9 @@ struct monitor_key {
 	uint32_t keys[4];
 	int where;
 	int action;
-	const char *shown; /* "Enter, Space" */
-	const char *hint; /* a word for the line of hints; NULL: not there */
-	const char *text;
+	char shown[24]; /* "Enter, Space" */
+	char hint[16]; /* a word for the line of hints; "": not there */
+	char text[80];
 };
 extern const struct monitor_key monitor_keys[];
 extern const size_t monitor_keys_n;

@@ -203,7 +203,7 @@ static void add_hints(struct hints *h, int where, bool essential)
 	for (size_t i = 0; i < monitor_keys_n && h->n < ARRAY_LEN(h->items); i++) {
 		const struct monitor_key *k = &monitor_keys[i];
 
-		if (!k->hint || !(k->where & where) || is_essential(k) != essential)
+		if (!*k->hint || !(k->where & where) || is_essential(k) != essential)
 			continue;
 		input_key_name(k->keys[0], h->names[h->n]);
 		h->items[h->n] = (struct button){

@@ -64,7 +64,8 @@ enum { KEY_SHIFT_UP = 0x110100, KEY_SHIFT_DOWN };
 struct queue_key {
 	uint32_t keys[4];
 	int action;
-	const char *shown, *text;
+	char shown[16]; /* "j, Down" */
+	char text[80];
 };
 extern const struct queue_key queue_screen_keys[];
 extern const size_t queue_screen_keys_n;

@@ -393,9 +393,9 @@ static void table(void **state)
 		assert_true(c->complete != COMPLETE_JOB || c->candidates);
 		for (size_t k = 0; k < i; k++)
 			assert_string_not_equal(c->name, commands[k]->name);
-		for (const struct option_spec *o = c->options; o && o->name; o++) {
-			assert_true(o->text && *o->text);
-			assert_true((o->kind == OPTION_FLAG) == !o->arg);
+		for (const struct option_spec *o = c->options; o && *o->name; o++) {
+			assert_true(*o->text);
+			assert_true((o->kind == OPTION_FLAG) == !*o->arg);
 			assert_true(o->offset < c->options_size);
 			for (const struct option_spec *p = c->options; p != o; p++)
 				assert_true(strcmp(p->name, o->name) != 0 &&
@@ -478,7 +478,7 @@ static void every_option_is_everywhere(void **state)
 					o->kind == OPTION_LIST ? "'*--" : "'--", o) ||
 				!strstr(fish.data, o->letter ? fish_short : fish_line))
 				fail_msg("--%s of '%s' is missing somewhere", o->name, c->name);
-			if (!man_has_text(man.data, o->arg ? o->arg : ""))
+			if (!man_has_text(man.data, o->arg))
 				fail_msg("%s of --%s isn't in the page of '%s'", o->arg, o->name,
 					c->name);
 		}
