@@ -65,6 +65,8 @@ struct claim_spec {
 	int32_t lead_signal; /* to the group lead_ms before the limit; 0: none */
 	int64_t lead_ms;
 	int64_t oom_kills; /* the machine's counter when it was claimed; -1 unknown */
+	/* Not on disk. The shim tells that its processes have ended before that is on record: its lane's next one waits. */
+	bool is_of_lane;
 	/* In a launch only, not in a claim: what becomes run.sh. */
 	char *body; /* NULL and is_staged: it lies in new/<token>/body */
 	bool is_staged;

@@ -43,11 +43,17 @@ void run_wake(struct run *r)
 	run_wake_in(r, 0);
 }
 
+void run_wake_to_tell(struct run *r)
+{
+	event_active(r->turn_event, 0, 0);
+}
+
 void run_wake_in(struct run *r, int64_t ms)
 {
 	struct timeval t = timeval_of(ms), left, now;
 
 	if (!ms) {
+		r->plan_is_due = true;
 		event_active(r->turn_event, 0, 0);
 		return;
 	}
@@ -99,7 +105,7 @@ static int commit_batch(struct run *r, struct err *e)
 		fault_point("run.before-bind");
 	if (r->n_acks)
 		fault_point("run.before-settle");
-	return journal_commit(r->journal, true, e);
+	return journal_commit(r->journal, journal_must_last(r->journal), e);
 }
 
 static void send_acks(struct run *r)
@@ -250,7 +256,11 @@ static void turn(struct run *r, bool plans)
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
 {
-	turn(arg, true);
+	struct run *r = arg;
+	bool plans = r->plan_is_due || (what & EV_TIMEOUT);
+
+	r->plan_is_due = false;
+	turn(r, plans);
 }
 
 static void on_poll(evutil_socket_t fd, short what, void *arg)
