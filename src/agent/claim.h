@@ -191,8 +191,6 @@ void retired_free(struct retired_index *x);
 /* 0 or -ENOENT. */
 int retired_find(const struct retired_index *x, const struct attempt_name *n,
 	char ret_token[ID_LEN], struct attempt_end *ret);
-/* Takes in what was appended to the file since (claim_retire did so already). */
-void retired_add(struct retired_index *x, const struct claim_retire *item);
 size_t retired_count(const struct retired_index *x);
 /* An index over another file of that kind, which isn't the root's yet; and both change places, for the pointers to it stay. */
 int retired_index_of(struct root *r, int fd, struct retired_index **ret);

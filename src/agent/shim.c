@@ -38,12 +38,26 @@ struct shim {
 	struct supervise job;
 };
 
-static void set_up_signals(struct shim *h)
+static bool has_default_signals; /* this process, but for the ones that a shim ignores and its job gets back */
+
+static void reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	for (int i = 1; i < NSIG; i++)
 		sigaction(i, &action, NULL);
-	action.sa_handler = SIG_IGN;
+}
+
+void shim_reset_signals(void)
+{
+	reset_signals();
+	has_default_signals = true;
+}
+
+static void set_up_signals(struct shim *h)
+{
+	struct sigaction action = {.sa_handler = SIG_IGN};
+	if (!has_default_signals)
+		reset_signals();
 	for (size_t i = 0; i < LEADER_N_IGNORED; i++)
 		sigaction(leader_ignored[i], &action, NULL);
 	sigemptyset(&h->events);
@@ -100,11 +114,9 @@ __attribute__((noreturn)) static void execute_agent(const struct root *r)
 {
 	char name[] = "gpustow-agent", verb[] = "serve";
 	char *argv[] = {name, verb, (char *)(uintptr_t)r->path, NULL};
-	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
 	setsid();
-	for (int i = 1; i < NSIG; i++)
-		sigaction(i, &action, NULL);
+	reset_signals();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	execve(r->agent_exe, argv, environ);

@@ -108,26 +108,28 @@ static int commit_batch(struct run *r, struct err *e)
 	return journal_commit(r->journal, journal_must_last(r->journal), e);
 }
 
-static void send_acks(struct run *r)
+/*
+ * What is retired makes room for what is launched, so the acks come first; both leave as one, and the agent takes them in one
+ * turn. Without a commit there are only acks: of ends that are on record already, for an earlier run settled them and
+ * didn't come to say so.
+ */
+static void send_committed(struct run *r)
 {
-	bool has_acks = r->n_acks > 0;
+	bool has_acks = r->n_acks > 0, has_launches = r->has_launches;
 
 	if (has_acks)
 		fault_point("run.after-settle");
+	if (has_launches)
+		fault_point("run.after-bind");
+	link_hold(r->link, true);
 	run_node_send_acks(r);
+	if (has_launches)
+		run_place_send(r);
+	link_hold(r->link, false);
 	if (has_acks)
 		fault_point("run.after-ack");
-}
-
-static void send_committed(struct run *r)
-{
-	/* What is retired makes room for what is launched. */
-	send_acks(r);
-	if (r->has_launches) {
-		fault_point("run.after-bind");
-		run_place_send(r);
+	if (has_launches)
 		fault_point("run.after-launch");
-	}
 }
 
 static void commit(struct run *r)
@@ -135,8 +137,7 @@ static void commit(struct run *r)
 	struct err e = {0};
 
 	if (!journal_has_batch(r->journal)) {
-		/* Ends that are on record already: an earlier run settled them and didn't come to say so. */
-		send_acks(r);
+		send_committed(r);
 		return;
 	}
 	if (commit_batch(r, &e) < 0) {
