@@ -1,7 +1,7 @@
 """
 Side-by-side measurements: python3 bench/run.py BUILD_DIR [NAME...], a release build. Everything that is compared is
-measured in the same run, in turn, on the same file system. What is compared is compared within each round, every other
-round in the opposite order, and the median of the rounds' ratios counts: a load that comes and goes falls on both sides.
+measured in the same run, in turn, on the same file system. What is compared is compared within each round, which measures
+everything there and back again, and the median of the rounds' ratios counts: a load that comes and goes falls on both sides.
 """
 import json
 import os
@@ -65,9 +65,10 @@ class Bed:
     def __init__(self, top, program, cards):
         self.dir = Path(tempfile.mkdtemp(prefix="bed-", dir=top))
         (self.dir / "sim").mkdir()
+        (self.dir / "promises").mkdir()
         self.program, self.cards, self.agent = program, cards, None
         self.env = {**os.environ, "GPUSTOW_AGENT_ROOT": str(self.dir / "root"), "GPUSTOW_SIM_DIR": str(self.dir / "sim"),
-                    "GPUSTOW_PROMISE_DIR": str(self.dir), "HOME": str(self.dir), "XDG_CACHE_HOME": str(Path(top) / "cache")}
+                    "GPUSTOW_PROMISE_DIR": str(self.dir / "promises"), "HOME": str(self.dir), "XDG_CACHE_HOME": str(Path(top) / "cache")}
         for name in ("GPUSTOW_AGENT", "GPUSTOW_SIM"):
             self.env.pop(name, None)
 
@@ -95,7 +96,24 @@ class Bed:
             # A container's first process may leave it a zombie.
             while self.find_agent() and time.monotonic() < end:
                 time.sleep(0.02)
-        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def spread_directories(top):
+    """
+    Each directory below top gets its files from another part of the disk, as directories of people who don't know each other
+    do; and nothing is removed before all is measured. For minutes after a file's end ext4 passes over its place, at a
+    price: who makes files beside what a round before him removed would pay for it.
+    """
+    if shutil.which("chattr"):
+        subprocess.run(["chattr", "+T", top], stderr=subprocess.DEVNULL)
+
+
+def measured(run):
+    """Wall and CPU of what run() does with children."""
+    before, began = os.times(), time.monotonic()
+    run()
+    wall, after = time.monotonic() - began, os.times()
+    return wall, {"all": after.children_user + after.children_system - before.children_user - before.children_system}
 
 
 def through_gpustow(top, program, lines):
@@ -113,23 +131,17 @@ def through_gpustow(top, program, lines):
     cpu = {"run": usage.ru_utime + usage.ru_stime, "agent": cpu_s(agent), "children": cpu_s(agent, children=True),
            "sampler": sum(cpu_s(pid) for pid in children_of(agent))}
     bed.done()
-    return wall, cpu
+    return wall, {"all": sum(cpu.values()), **cpu}
 
 
 def through_xargs(n):
-    text = "".join(f"{i}\n" for i in range(n))
-    began = time.monotonic()
-    subprocess.run(["xargs", "-P4", "-n1", "sh", "-c", "true"], input=text.encode(), check=True)
-    return time.monotonic() - began
+    text = "".join(f"{i}\n" for i in range(n)).encode()
+    return measured(lambda: subprocess.run(["xargs", "-P4", "-n1", "sh", "-c", "true"], input=text, check=True))
 
 
-def through_yardstick(top, build, n):
+def through_yardstick(top, build, n, which):
     path = tempfile.mkdtemp(prefix="yardstick-", dir=top)
-    began = time.monotonic()
-    subprocess.run([build / "bench" / "yardstick", "jobs", path, str(n), "4"], check=True)
-    wall = time.monotonic() - began
-    shutil.rmtree(path)
-    return wall
+    return measured(lambda: subprocess.run([build / "bench" / "yardstick", which, path, str(n), "4"], check=True))
 
 
 def sync_ms(top):
@@ -155,37 +167,59 @@ def sync_ms(top):
     return statistics.median(place) * 1000, statistics.median(made) * 1000
 
 
-def a_round(top, build, program, kinds, is_reversed):
-    """Everything once: wall of each, and the CPU that gpustow used."""
+def a_round(top, build, program, kinds):
+    """Everything once, and once more in the opposite order: sums of wall and of CPU."""
     n = len(next(iter(kinds.values())))
-    ways = {"xargs": lambda: (through_xargs(n), None), "yardstick": lambda: (through_yardstick(top, build, n), None),
+    ways = {"xargs": lambda: through_xargs(n), "bare": lambda: through_yardstick(top, build, n, "bare"),
+            "yardstick": lambda: through_yardstick(top, build, n, "jobs"),
             **{kind: lambda lines=lines: through_gpustow(top, program, lines) for kind, lines in kinds.items()}}
-    done = {name: ways[name]() for name in (reversed(ways) if is_reversed else ways)}
-    return {name: wall for name, (wall, _) in done.items()}, {name: done[name][1] for name in kinds}
+    there = [(name, *ways[name]()) for name in ways]
+    back = [(name, *ways[name]()) for name in reversed(ways)]
+    walls, cpus = {}, {}
+    for name, wall, cpu in there + back:
+        walls[name] = walls.get(name, 0) + wall
+        cpus[name] = {part: cpus.get(name, {}).get(part, 0) + s for part, s in cpu.items()}
+    return walls, cpus
 
 
 def jobs(top, build, program):
-    print("xargs: xargs -P4 sh -c true. yardstick: for each job a directory with spec and state staged, three syncs, a rename and "
-          "the sync of\nits parent; a forked shim, a session, sh -c true; the end written in place, one sync; four at once; "
-          "no binds, no journal, no samples")
-    for n, rounds in ((200, 9), (2000, 3)):
+    print("xargs: xargs -P4 sh -c true. bare: four spawned sh -c true at once, what starts and ends at one moment synced in place; no\n"
+          "shim, no claim, so nothing of it outlives the program. yardstick: for each job a directory with spec and state staged, three\n"
+          "syncs, a rename and the sync of its parent; a forked shim, a session, sh -c true; the end written in place, one sync; four at\n"
+          "once; no binds, no journal, no samples. A round is everything there and back again")
+    spread_directories(top)
+    for n, rounds in ((200, 7), (2000, 2)):
         kinds = {"declared 1G": [f"[vram=1G] true # {i}" for i in range(n)],
                  "undeclared": [f"true # {i}" for i in range(n)]}
-        done = [a_round(top, build, program, kinds, i % 2) for i in range(rounds)]
+        done = [a_round(top, build, program, kinds) for _ in range(rounds)]
         place, made = sync_ms(top)
         told(f"{n} true: a sync in place, then", place, " ms", f"of a new file {made:.2f} ms")
-        for name in ("xargs", "yardstick"):
-            told(f"{n} true: {name}, wall", *median_of([wall[name] for wall, _ in done], " s"))
+        for name in ("xargs", "bare", "yardstick"):
+            tell_way(n, name, done)
+        for name in ("bare", "yardstick"):
+            ratio, _, note = median_of([walls[name] / walls["xargs"] for walls, _ in done], "")
+            told(f"{n} true: {name}: times xargs -P4", ratio, "", note)
         for name in kinds:
-            told(f"{n} true, {name}: wall", *median_of([wall[name] for wall, _ in done], " s"))
-            for other, asked, words in (("xargs", 1.5, "xargs -P4"), ("yardstick", 1.15, "forked shim + claim + end")):
-                ratio, _, note = median_of([wall[name] / wall[other] for wall, _ in done], "")
-                at_most(f"{n} true, {name}: times {words}", ratio, asked, "", note)
-            parts = {part: statistics.median(cpu[name][part] for _, cpu in done) / n * 1000 for part in done[0][1][name]}
-            both = statistics.median(sum(cpu[name][part] for part in ("run", "agent", "sampler")) for _, cpu in done) / n * 1000
-            at_most(f"{n} true, {name}: CPU of run and agent, a job", both, 2, " ms",
-                    f"run {parts['run']:.2f}, agent {parts['agent']:.2f}, sampler {parts['sampler']:.2f}")
-            told(f"{n} true, {name}: CPU of shims and jobs, a job", parts["children"], " ms")
+            judge_kind(n, name, done)
+
+
+def tell_way(n, name, done):
+    cpu = statistics.median(cpus[name]["all"] for _, cpus in done) / 2 / n * 1000
+    times = statistics.median(cpus[name]["all"] / cpus["xargs"]["all"] for _, cpus in done)
+    value, unit, note = median_of([walls[name] / 2 for walls, _ in done], " s")
+    told(f"{n} true, {name}: wall", value, unit, f"{note}; CPU {cpu:.2f} ms a job, {times:.2f} times xargs")
+
+
+def judge_kind(n, name, done):
+    tell_way(n, name, done)
+    for other, asked, words in (("xargs", 1.5, "xargs -P4"), ("yardstick", 1.15, "forked shim + claim + end")):
+        ratio, _, note = median_of([walls[name] / walls[other] for walls, _ in done], "")
+        at_most(f"{n} true, {name}: times {words}", ratio, asked, "", note)
+    a_job = {part: statistics.median(cpus[name][part] for _, cpus in done) / 2 / n * 1000 for part in done[0][1][name]}
+    both = statistics.median(sum(cpus[name][part] for part in ("run", "agent", "sampler")) for _, cpus in done) / 2 / n * 1000
+    at_most(f"{n} true, {name}: CPU of run and agent, a job", both, 2, " ms",
+            f"run {a_job['run']:.2f}, agent {a_job['agent']:.2f}, sampler {a_job['sampler']:.2f}")
+    told(f"{n} true, {name}: CPU of shims and jobs, a job", a_job["children"], " ms")
 
 
 def median_of(values, unit):

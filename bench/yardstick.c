@@ -2,6 +2,8 @@
  * What gpustow is measured against: the least that keeps its promises, without gpustow.
  *
  *   yardstick jobs DIR N P     N times `sh -c true`, P at once: a durable claim, a forked shim, a durable end each
+ *   yardstick bare DIR N P     the same without shims and claims: what starts or ended at one moment is one block written in
+ *                              place and synced before the start, and before the end counts. Nothing durable does less
  *   yardstick spawn N A -- B   runs A and B in turn, N times each: wall time and minor faults of both, as JSON
  */
 #include <errno.h>
@@ -121,6 +123,51 @@ static int run_jobs(const char *path, int n, int at_once)
 	return 0;
 }
 
+/* --- bare --- */
+
+static void start_bare(void)
+{
+	char name[] = "sh", option[] = "-c", command[] = "true";
+	char *argv[] = {name, option, command, NULL};
+	pid_t pid;
+
+	if ((errno = posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ)))
+		give_up("/bin/sh");
+}
+
+/* Waits for one, and takes all who have ended by then. */
+static int take_ended(void)
+{
+	int n = 0, status;
+
+	while (waitpid(-1, &status, n ? WNOHANG : 0) > 0)
+		n++;
+	if (!n)
+		give_up("wait");
+	return n;
+}
+
+static int run_bare(const char *path, int n, int at_once)
+{
+	int top = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), running = 0, started = 0;
+	char record[STATE_BYTES / 2] = {0};
+	int fd = top < 0 ? -1 : openat(top, "records", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0 || pwrite(fd, record, sizeof(record), 0) != (ssize_t)sizeof(record) ||
+		fsync(fd) < 0)
+		give_up(path);
+	while (started < n || running) {
+		if (running)
+			running -= take_ended();
+		if (pwrite(fd, record, sizeof(record), 0) != (ssize_t)sizeof(record) ||
+			fdatasync(fd) < 0)
+			give_up("records");
+		for (; started < n && running < at_once; started++, running++)
+			start_bare();
+	}
+	return 0;
+}
+
 /* --- spawn --- */
 
 struct measured {
@@ -192,8 +239,11 @@ int main(int argc, char **argv)
 	if (argc == 5 && !strcmp(argv[1], "jobs"))
 		return run_jobs(
 			argv[2], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10));
+	if (argc == 5 && !strcmp(argv[1], "bare"))
+		return run_bare(
+			argv[2], (int)strtol(argv[3], NULL, 10), (int)strtol(argv[4], NULL, 10));
 	if (argc > 5 && !strcmp(argv[1], "spawn"))
 		return spawn_both((int)strtol(argv[2], NULL, 10), argv + 3);
-	fprintf(stderr, "yardstick jobs DIR N P | spawn N A... -- B...\n");
+	fprintf(stderr, "yardstick jobs|bare DIR N P | spawn N A... -- B...\n");
 	return 2;
 }

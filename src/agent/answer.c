@@ -137,6 +137,12 @@ static json_t *state_message(struct attempt *a)
 		return started_message(a);
 	case ATTEMPT_ENDED:
 		msg = ended_message(&a->name, a->token, &a->rec.end, a->survivors);
+		/* Who ended at once has no start told apart. */
+		if (a->rec.pid > 0) {
+			json_object_set_new(msg, "pid", json_integer(a->rec.pid));
+			json_object_set_new(
+				msg, "start_ticks", json_integer((json_int_t)a->rec.start_ticks));
+		}
 		put_queue_job(msg, a, false);
 		return msg;
 	case ATTEMPT_CLAIMED:

@@ -126,7 +126,7 @@ static void stage_close(struct claim_stage *g)
 /* One try: -EAGAIN when another one is at it, or has just turned it into a claim. */
 static int stage_try(struct root *r, struct claim_stage *g)
 {
-	if (mkdirat(r->fd, g->path, 0700) < 0 && errno != EEXIST)
+	if (!g->was_spare && mkdirat(r->fd, g->path, 0700) < 0 && errno != EEXIST)
 		return -errno;
 	g->fd = openat(r->fd, g->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (g->fd < 0)
@@ -260,16 +260,21 @@ void claim_recycle(struct root *r, const struct attempt_name *n, const char *tok
 		remove_claim_at(r, path, token);
 }
 
-/* A spare, if there's one, becomes this token's stage. */
-static void take_spare(struct root *r, struct claim_stage *g)
+/*
+ * A spare, if there's one, serves as the stage: under its own name when it's a claim in a moment, for a rename is a write
+ * to two directories; under the token's when it's to wait there.
+ */
+static void take_spare(struct root *r, struct claim_stage *g, bool is_to_wait)
 {
 	char spare[STAGE_PATH_LEN];
 	if (!r->n_spares)
 		return;
 	snprintf(spare, sizeof(spare), "new/spare-%u", r->n_spares - 1);
-	g->was_spare = renameat(r->fd, spare, r->fd, g->path) == 0;
+	g->was_spare = !is_to_wait || renameat(r->fd, spare, r->fd, g->path) == 0;
 	if (g->was_spare || errno == ENOENT)
 		r->n_spares--;
+	if (g->was_spare && !is_to_wait)
+		memcpy(g->path, spare, sizeof(spare));
 }
 
 static void parent_path(const struct attempt_name *n, char ret[CLAIM_PATH_LEN])
@@ -327,15 +332,22 @@ static int check_spec(const struct claim_spec *s, char **ret_text, struct err *e
 
 /* 1: *g is ours alone; 0 and *ret: a claim turned up while we waited for it. */
 static int stage_open(struct root *r, struct claim_stage *g, const struct claim_spec *s,
-	enum claim_made *ret, struct err *e)
+	bool is_to_wait, enum claim_made *ret, struct err *e)
 {
 	snprintf(g->path, sizeof(g->path), "new/%s", s->token);
-	take_spare(r, g);
+	/* What was sent ahead lies below the token's name. */
+	if (!s->is_staged)
+		take_spare(r, g, is_to_wait);
 	for (int i = 0; i < STAGE_TRIES; i++) {
 		int code = stage_try(r, g);
 		if (!code)
 			return 1;
 		stage_close(g);
+		if (g->was_spare) {
+			g->was_spare = false;
+			snprintf(g->path, sizeof(g->path), "new/%s", s->token);
+			continue;
+		}
 		if (code != -EAGAIN)
 			return err_sys(e, code, "cannot make %s/%s", r->path, g->path);
 		int found = find_existing(r, s, ret, e);
@@ -372,7 +384,7 @@ static void prepare(struct root *r, struct claim_order *o, struct claim_stage *g
 		o->code = code < 0 ? code : 0;
 		return;
 	}
-	code = stage_open(r, g, o->spec, &o->made, &o->err);
+	code = stage_open(r, g, o->spec, false, &o->made, &o->err);
 	if (code <= 0) {
 		/* Whatever lies at the stage's name is somebody else's. */
 		g->path[0] = '\0';
@@ -512,7 +524,7 @@ int claim_stage_new(
 	g->fd = g->lock_fd = g->state_fd = g->spec_fd = -1;
 	code = find_existing(r, s, &made, e);
 	if (!code) {
-		code = stage_open(r, g, s, &made, e);
+		code = stage_open(r, g, s, true, &made, e);
 		code = code > 0 ? 0 : code < 0 ? code : 1;
 	}
 	if (code > 0)

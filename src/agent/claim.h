@@ -65,6 +65,8 @@ struct claim_spec {
 	int32_t lead_signal; /* to the group lead_ms before the limit; 0: none */
 	int64_t lead_ms;
 	int64_t oom_kills; /* the machine's counter when it was claimed; -1 unknown */
+	/* Not on disk. The shim tells that its processes have ended before that is on record: its lane's next one waits. */
+	bool is_of_lane;
 	/* In a launch only, not in a claim: what becomes run.sh. */
 	char *body; /* NULL and is_staged: it lies in new/<token>/body */
 	bool is_staged;
@@ -189,8 +191,6 @@ void retired_free(struct retired_index *x);
 /* 0 or -ENOENT. */
 int retired_find(const struct retired_index *x, const struct attempt_name *n,
 	char ret_token[ID_LEN], struct attempt_end *ret);
-/* Takes in what was appended to the file since (claim_retire did so already). */
-void retired_add(struct retired_index *x, const struct claim_retire *item);
 size_t retired_count(const struct retired_index *x);
 /* An index over another file of that kind, which isn't the root's yet; and both change places, for the pointers to it stay. */
 int retired_index_of(struct root *r, int fd, struct retired_index **ret);

@@ -246,6 +246,7 @@ static void get_ready(struct agent *a, struct lane_run *lr)
 	}
 	memcpy(lr->ready_token, s.token, ID_LEN);
 	lr->ready_dir = s.dir ? xstrdup(s.dir) : NULL;
+	s.is_of_lane = true;
 	/* Without one it's forked when it's its turn. */
 	shim_prepare(&a->root, &s, &lr->shim, NULL);
 	lr->ready = s;

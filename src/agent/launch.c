@@ -330,6 +330,7 @@ static void start_of_lane(struct agent *a, struct launch_job *j)
 	struct attempt *at;
 	struct client *c;
 
+	j->spec.is_of_lane = true;
 	fault_point("agent.before-lane-start");
 	if (lanes_claim(a, &j->spec, &made, &shim, &e)) {
 		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);

@@ -23,7 +23,7 @@ struct leader {
 #define LEADER_N_IGNORED 7
 extern const int leader_ignored[LEADER_N_IGNORED];
 
-/* 0 or -errno. */
+/* 0 or -errno. s must last until the leader has become the job or ended: it reads it where it lies. */
 int leader_fork(const struct claim_spec *s, struct leader *ret);
 void leader_let_go(struct leader *l);
 /* After its death: 1 and the end's code and text when it never was executed, 0 when it was. Closes what is open. */

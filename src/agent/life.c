@@ -83,6 +83,7 @@ static int take_signals(struct agent *a, struct err *e)
 {
 	sigset_t set;
 
+	shim_reset_signals();
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);

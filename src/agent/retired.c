@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define LINE_MAX_BYTES 4096
+#define READ_STEP 16384
 #define OFFSET_BITS 36
 #define OFFSET_MASK (((uint64_t)1 << OFFSET_BITS) - 1)
 #define SIZE_MAX_WORDS ((size_t)1 << (64 - OFFSET_BITS))
@@ -183,8 +184,9 @@ static int catch_up(struct retired_index *x)
 	}
 	CLEANUP(buf_done) struct buf b = {0};
 	for (;;) {
-		buf_reserve(&b, 65536);
-		ssize_t got = pread(x->fd, b.data + b.len, 65536, (off_t)(x->read_to + b.len));
+		buf_reserve(&b, READ_STEP);
+		ssize_t got =
+			pread(x->fd, b.data + b.len, READ_STEP, (off_t)(x->read_to + b.len));
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -194,12 +196,6 @@ static int catch_up(struct retired_index *x)
 		if (r < 0)
 			return r;
 	}
-}
-
-void retired_add(struct retired_index *x, const struct claim_retire *item)
-{
-	(void)item;
-	catch_up(x);
 }
 
 int retired_load(struct root *r, struct retired_index **ret, struct err *e)

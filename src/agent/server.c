@@ -30,7 +30,7 @@
 #define SOCKET_LOOK_MS 1000
 #define RETIRE_MS 200
 #define RETIRE_MANY 32 /* so many don't wait: their claims serve those who come next */
-#define RETIRE_SOME 4 /* worth a sync of their own when claims are wanted */
+#define RETIRE_SOME 12 /* worth a sync of their own when claims are wanted */
 #define LATE_MS \
 	5000 /* a turn that late means that we slept, or were stopped: clients weren't silent, we were deaf */
 #define REAP_MAX 256
@@ -171,10 +171,8 @@ void agent_retire(struct agent *a)
 		agent_log(a, "%s", e.text);
 		a->retire_at_ms = a->now_ms + LOOK_MS;
 	}
-	for (size_t i = 0; !r && i < n; i++) {
-		retired_add(a->retired, &items[i]);
+	for (size_t i = 0; !r && i < n; i++)
 		attempts_remove(&a->attempts, attempts_find(&a->attempts, &items[i].name));
-	}
 	free(items);
 }
 

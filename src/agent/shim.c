@@ -22,12 +22,15 @@
 
 #define LOOK_MS \
 	5000 /* at the stop wish, at an end that couldn't be written, at what is left of the tree */
+/* A job that ends sooner tells of its start with its end: one ring, one look, one message. */
+#define TELL_START_MS 20
 
 struct shim {
 	struct root root;
 	const struct claim_spec *spec;
 	char name[ATTEMPT_NAME_LEN];
 	int claim_fd, lock_fd;
+	int64_t tell_start_at_ms; /* when the agent is rung at for the start; 0: it has been, or needn't be */
 	int go_fd; /* of one that was made ready; -1 */
 	sigset_t events; /* CHLD and USR1, blocked: they're taken when there's time for them */
 	struct claim_record rec;
@@ -35,12 +38,26 @@ struct shim {
 	struct supervise job;
 };
 
-static void set_up_signals(struct shim *h)
+static bool has_default_signals; /* this process, but for the ones that a shim ignores and its job gets back */
+
+static void reset_signals(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	for (int i = 1; i < NSIG; i++)
 		sigaction(i, &action, NULL);
-	action.sa_handler = SIG_IGN;
+}
+
+void shim_reset_signals(void)
+{
+	reset_signals();
+	has_default_signals = true;
+}
+
+static void set_up_signals(struct shim *h)
+{
+	struct sigaction action = {.sa_handler = SIG_IGN};
+	if (!has_default_signals)
+		reset_signals();
 	for (size_t i = 0; i < LEADER_N_IGNORED; i++)
 		sigaction(leader_ignored[i], &action, NULL);
 	sigemptyset(&h->events);
@@ -97,11 +114,9 @@ __attribute__((noreturn)) static void execute_agent(const struct root *r)
 {
 	char name[] = "gpustow-agent", verb[] = "serve";
 	char *argv[] = {name, verb, (char *)(uintptr_t)r->path, NULL};
-	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t none;
 	setsid();
-	for (int i = 1; i < NSIG; i++)
-		sigaction(i, &action, NULL);
+	reset_signals();
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	execve(r->agent_exe, argv, environ);
@@ -142,7 +157,7 @@ static void put_end(struct shim *h, const struct attempt_end *end)
 static void ring_ending(const struct shim *h)
 {
 	char text[ATTEMPT_NAME_LEN + 1];
-	if (!h->spec->n_cards)
+	if (!h->spec->n_cards || !h->spec->is_of_lane)
 		return;
 	snprintf(text, sizeof(text), "%s%c", h->name, SHIM_RING_ENDING);
 	root_ring(&h->root, text);
@@ -199,8 +214,22 @@ static bool launch(struct shim *h)
 	}
 	fault_point("shim.between-started-and-exec");
 	leader_let_go(&h->leader);
-	shim_ring(&h->root, h->name, false);
+	h->tell_start_at_ms = h->rec.end.started_boot_ms + TELL_START_MS;
 	return true;
+}
+
+/* ms until the start is to be told; tells it when it's time. INT64_MAX: it's told. */
+static int64_t tell_start(struct shim *h)
+{
+	int64_t now_ms = clock_boot_ms();
+
+	if (!h->tell_start_at_ms)
+		return INT64_MAX;
+	if (now_ms < h->tell_start_at_ms)
+		return h->tell_start_at_ms - now_ms;
+	h->tell_start_at_ms = 0;
+	shim_ring(&h->root, h->name, false);
+	return INT64_MAX;
 }
 
 /* Not synced, like the start: a reboot ends the job anyway. When it can't be written, a later one sends it again. */
@@ -229,7 +258,8 @@ static void watch(struct shim *h)
 		if (h->job.phase == SUPERVISE_ENDED)
 			break;
 		note_lead(h);
-		wait_event(h, wait_ms);
+		int64_t tell_ms = tell_start(h);
+		wait_event(h, wait_ms < 0 || tell_ms < wait_ms ? tell_ms : wait_ms);
 	}
 	if (leader_failure(&h->leader, h->spec, &end)) {
 		end.started_boot_ms = end.started_wall_ms = 0;

@@ -19,6 +19,12 @@
 pid_t shim_fork(const struct root *r, const struct claim_spec *s, struct err *e);
 
 /*
+ * Every signal to its default, once: no shim has to do it then. Whoever calls it changes no disposition afterwards but to
+ * ignore what a shim ignores, too.
+ */
+void shim_reset_signals(void);
+
+/*
  * A shim made ready ahead of its claim's birth, with the job's first process held at its pipe: it has no right yet and looks
  * for none before it's told to. Whoever made it ends, or drops it: it leaves, and nothing of the job has run.
  */

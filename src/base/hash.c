@@ -168,16 +168,28 @@ void sha256(const void *bytes, size_t n, uint8_t ret[32])
 	sha256_end(&s, ret);
 }
 
+/* What each byte does to a sum of nothing. */
+static void fill_crc_table(uint32_t table[256])
+{
+	for (uint32_t byte = 0; byte < 256; byte++) {
+		uint32_t crc = byte;
+
+		for (int i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (0xedb88320 & -(crc & 1));
+		table[byte] = crc;
+	}
+}
+
 uint32_t crc32_ieee(const void *bytes, size_t n)
 {
+	static uint32_t table[256];
 	const uint8_t *p = bytes;
 	uint32_t crc = 0xffffffff;
 
-	while (n--) {
-		crc ^= *p++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (0xedb88320 & -(crc & 1));
-	}
+	if (!table[255])
+		fill_crc_table(table);
+	while (n--)
+		crc = crc >> 8 ^ table[(crc ^ *p++) & 0xff];
 	return ~crc;
 }
 

@@ -35,6 +35,7 @@ struct link {
 	unsigned n_failures; /* since it was last up */
 	int64_t up_at_ms; /* in this connection; 0: not yet */
 	int fd;
+	bool is_held; /* what is sent waits (link_hold) */
 	size_t n_noise;
 	struct buf in, out;
 	struct streams *streams;
@@ -94,7 +95,7 @@ static void go_down(struct link *l, const char *why)
 
 static void flush(struct link *l)
 {
-	while (l->out.len) {
+	while (l->out.len && !l->is_held) {
 		ssize_t n = send(l->fd, l->out.data, l->out.len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
@@ -108,13 +109,20 @@ static void flush(struct link *l)
 		}
 		buf_drop(&l->out, (size_t)n);
 	}
-	if (l->out.len)
+	if (l->out.len && !l->is_held)
 		event_add(l->writable, NULL);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
 	flush(arg);
+}
+
+void link_hold(struct link *l, bool is_held)
+{
+	l->is_held = is_held;
+	if (!is_held && (l->state == LINK_GREETING || l->state == LINK_UP))
+		flush(l);
 }
 
 void link_send(struct link *l, json_t *msg)

@@ -88,6 +88,8 @@ struct link *link_new_local(
 	struct event_base *base, const struct link_who *who, const struct link_owner *owner);
 /* Takes the reference. Dropped when the link is down (the owner asks again after up). */
 void link_send(struct link *l, json_t *msg);
+/* While it's held, what is sent waits, and then leaves as one: the agent takes it in one turn. Only within one turn of the loop. */
+void link_hold(struct link *l, bool is_held);
 /* A piece of a stream (stream.h), at most WIRE_BULK_MAX bytes. Dropped when the link is down. */
 void link_send_bulk(struct link *l, uint64_t stream, const void *bytes, size_t n);
 bool link_is_up(const struct link *l);

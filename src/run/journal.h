@@ -138,6 +138,8 @@ struct journal_done {
 void journal_done_record(struct journal *j, struct job_record *r, const struct journal_done *d);
 void journal_retry(struct journal *j, struct job_record *r);
 bool journal_has_batch(const struct journal *j);
+/* It holds something that has to be durable. Starts needn't be: the node has them, and a reboot ends their processes anyway. */
+bool journal_must_last(const struct journal *j);
 /*
  * Writes the batch with one write and, if durable, one fdatasync. On failure (a full disk) nothing is lost: the batch stays
  * in memory, a partly written line is cut off, and the next commit tries all of it again. -ENOSPC etc. with a sentence.

@@ -81,6 +81,7 @@ static void close_record(struct journal *j, struct buf *b)
 	journal_fold(j, b->data, b->len);
 	buf_putc(b, '\n');
 	buf_put(&j->batch, b->data, b->len);
+	j->must_last = true;
 }
 
 struct job_record *journal_seen(struct journal *j, const char *key, const char *command)
@@ -151,7 +152,9 @@ void journal_started(struct journal *j, struct job_record *r, int64_t pgid, uint
 		r->last->attempt, pgid, start_ticks);
 	put_member(&b, "boot_id", r->last->boot_id);
 	put_time(&b);
+	bool must_last = j->must_last;
 	close_record(j, &b);
+	j->must_last = must_last;
 }
 
 void journal_interrupted(struct journal *j, struct job_record *r)
@@ -238,6 +241,11 @@ bool journal_has_batch(const struct journal *j)
 	return j->batch.len > 0;
 }
 
+bool journal_must_last(const struct journal *j)
+{
+	return j->must_last;
+}
+
 /* Cuts the file back to its good part after a failed write. */
 static void cut_tail(struct journal *j)
 {
@@ -297,6 +305,7 @@ int journal_commit(struct journal *j, bool durable, struct err *e)
 	if (j->batch.len > BATCH_KEPT)
 		buf_done(&j->batch);
 	buf_clear(&j->batch);
+	j->must_last = false;
 	return 0;
 }
 

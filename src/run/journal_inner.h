@@ -37,6 +37,7 @@ struct journal {
 	int64_t size; /* of the file, as far as it's known to be good */
 	bool has_tail; /* past `size` there may be the rest of a failed write */
 	bool is_unsynced;
+	bool must_last; /* the batch holds more than starts */
 	struct buf batch;
 };
 

@@ -43,11 +43,17 @@ void run_wake(struct run *r)
 	run_wake_in(r, 0);
 }
 
+void run_wake_to_tell(struct run *r)
+{
+	event_active(r->turn_event, 0, 0);
+}
+
 void run_wake_in(struct run *r, int64_t ms)
 {
 	struct timeval t = timeval_of(ms), left, now;
 
 	if (!ms) {
+		r->plan_is_due = true;
 		event_active(r->turn_event, 0, 0);
 		return;
 	}
@@ -99,29 +105,31 @@ static int commit_batch(struct run *r, struct err *e)
 		fault_point("run.before-bind");
 	if (r->n_acks)
 		fault_point("run.before-settle");
-	return journal_commit(r->journal, true, e);
+	return journal_commit(r->journal, journal_must_last(r->journal), e);
 }
 
-static void send_acks(struct run *r)
+/*
+ * What is retired makes room for what is launched, so the acks come first; both leave as one, and the agent takes them in one
+ * turn. Without a commit there are only acks: of ends that are on record already, for an earlier run settled them and
+ * didn't come to say so.
+ */
+static void send_committed(struct run *r)
 {
-	bool has_acks = r->n_acks > 0;
+	bool has_acks = r->n_acks > 0, has_launches = r->has_launches;
 
 	if (has_acks)
 		fault_point("run.after-settle");
+	if (has_launches)
+		fault_point("run.after-bind");
+	link_hold(r->link, true);
 	run_node_send_acks(r);
+	if (has_launches)
+		run_place_send(r);
+	link_hold(r->link, false);
 	if (has_acks)
 		fault_point("run.after-ack");
-}
-
-static void send_committed(struct run *r)
-{
-	/* What is retired makes room for what is launched. */
-	send_acks(r);
-	if (r->has_launches) {
-		fault_point("run.after-bind");
-		run_place_send(r);
+	if (has_launches)
 		fault_point("run.after-launch");
-	}
 }
 
 static void commit(struct run *r)
@@ -129,8 +137,7 @@ static void commit(struct run *r)
 	struct err e = {0};
 
 	if (!journal_has_batch(r->journal)) {
-		/* Ends that are on record already: an earlier run settled them and didn't come to say so. */
-		send_acks(r);
+		send_committed(r);
 		return;
 	}
 	if (commit_batch(r, &e) < 0) {
@@ -250,7 +257,11 @@ static void turn(struct run *r, bool plans)
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
 {
-	turn(arg, true);
+	struct run *r = arg;
+	bool plans = r->plan_is_due || (what & EV_TIMEOUT);
+
+	r->plan_is_due = false;
+	turn(r, plans);
 }
 
 static void on_poll(evutil_socket_t fd, short what, void *arg)

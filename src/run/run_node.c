@@ -152,7 +152,7 @@ static void on_started(struct run *r, const json_t *msg)
 		return;
 	run_node_mark_started(r, j, pid, ticks, wall);
 	run_node_say_start(r, j);
-	run_wake(r);
+	run_wake_to_tell(r);
 }
 
 void run_node_add_ack(struct run *r, uint64_t job, uint32_t attempt)
@@ -165,7 +165,7 @@ void run_node_ended(struct run *r, const json_t *msg)
 {
 	struct run_job *j = job_in(r, msg);
 	struct attempt_end end;
-	int64_t job, attempt;
+	int64_t job, attempt, pid, ticks;
 	struct err e;
 
 	if (wire_int(msg, "job", 1, INT64_MAX, &job, &e) < 0 ||
@@ -177,8 +177,12 @@ void run_node_ended(struct run *r, const json_t *msg)
 		return;
 	}
 	if (j) {
+		/* A short one ends before its start was told. */
 		if (j->phase != PHASE_STARTED && end.started_wall_ms) {
-			run_node_mark_started(r, j, 0, 0, end.started_wall_ms);
+			if (wire_int(msg, "pid", 1, INT32_MAX, &pid, &e) < 0 ||
+				wire_int(msg, "start_ticks", 0, INT64_MAX, &ticks, &e) < 0)
+				pid = ticks = 0;
+			run_node_mark_started(r, j, pid, ticks, end.started_wall_ms);
 			run_node_say_start(r, j);
 		}
 		run_settle(

@@ -159,6 +159,7 @@ struct run {
 	struct event *turn_event, *poll_event, *soon_event, *file_event, *panel_event;
 	struct event *signals[3];
 	bool is_turning;
+	bool plan_is_due; /* at the turn that was asked for */
 	int64_t board_ms; /* when the board was last written */
 	bool board_is_old;
 	bool is_draining, is_stopping, said_drained, stdout_is_gone;
@@ -178,6 +179,7 @@ struct run {
 /* run.c */
 void run_wake(struct run *r); /* a turn soon, once however often it's called */
 void run_wake_in(struct run *r, int64_t ms);
+void run_wake_to_tell(struct run *r); /* the same for what makes no room: nothing is planned */
 void run_end(struct run *r, int code);
 /* The journal as it lies in the configured log directory, for looking only; no directory is an empty journal. */
 int run_load_journal(struct run *r, struct err *e);
