@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+int cmd_run_control_check(const void *opts, int argc, char **argv, struct err *e)
+{
+	const struct run_control_options *o = opts;
+
+	return *o->log_dir ? 0 : err_set(e, -EINVAL, "argument --log-dir: '' is no directory");
+}
+
 /* Without a scheduler: on the journal. */
 static int do_offline(
 	const struct run_config *c, const json_t *request, bool writes, json_t **ret, struct err *e)

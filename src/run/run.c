@@ -180,11 +180,8 @@ static void finish(struct run *r)
 static void say_skipped(struct run *r)
 {
 	for (size_t i = 0; i < r->n_lines; i++) {
-		const struct run_job *j = r->lines[i];
-
-		if (j->was_ok)
-			run_say(r, "job %" PRIu64 " already completed ok — skipping (journal): %s",
-				j->rec->no, run_text(r, j->rec->command));
+		if (r->lines[i]->was_ok)
+			run_jobs_say_skipped(r, r->lines[i]);
 	}
 }
 
@@ -445,19 +442,6 @@ static void adopt_journal(struct run *r)
 	}
 }
 
-/* What the journal says of the file's jobs before anything happens. */
-static void look_at_lines(struct run *r)
-{
-	for (size_t i = 0; i < r->n_lines; i++) {
-		struct run_job *j = r->lines[i];
-
-		j->was_ok = j->rec->status == JOB_OK;
-		if (r->config->retry_failed && job_status_is_terminal(j->rec->status) &&
-			j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED)
-			journal_retry(r->journal, j->rec);
-	}
-}
-
 static void say_header(struct run *r)
 {
 	CLEANUP(buf_done) struct buf poll = {0};
@@ -539,10 +523,8 @@ static int begin(struct run *r, struct err *e)
 	run_jobs_give_back();
 	adopt_journal(r);
 	ask_cancels(r);
-	if (!r->config->only_settle) {
+	if (!r->config->only_settle)
 		say_header(r);
-		look_at_lines(r);
-	}
 	r->begun_ms = clock_boot_ms();
 	make_env(r);
 	make_events(r);

@@ -78,6 +78,9 @@ static void retry_one(
 		fail(failed, word, "it is running");
 	} else if (!job_status_is_terminal(j->rec->status)) {
 		fail(failed, word, "it is waiting already");
+	} else if (j->lineno && j->line_cancel) {
+		fail(failed, word,
+			"its line in the jobs file says cancel; take that word out first");
 	} else {
 		journal_retry(r->journal, j->rec);
 		j->cancel = false;
@@ -92,6 +95,14 @@ static bool is_failed(const struct run_job *j)
 {
 	return job_status_is_terminal(j->rec->status) && j->rec->status != JOB_OK &&
 	       j->rec->status != JOB_CANCELLED;
+}
+
+/* Names stand in the jobs file, which only a scheduler reads. */
+static const char *no_such_job(const struct run *r, const char *word)
+{
+	return r->base || strspn(word, "0123456789") == strlen(word)
+		       ? "there is no such job"
+		       : "there is no such job; without a scheduler running, jobs are known by number only";
 }
 
 typedef void change_fn(
@@ -110,7 +121,7 @@ static json_t *change(struct run *r, const json_t *request, change_fn *fn)
 		if (j)
 			fn(r, j, text, done, failed);
 		else
-			fail(failed, text ? text : "?", "there is no such job");
+			fail(failed, text ? text : "?", no_such_job(r, text ? text : "?"));
 	}
 	if (json_is_true(json_object_get(request, "failed")))
 		for (i = 0; i < r->n_jobs; i++)
@@ -134,28 +145,75 @@ static const char *state_word(const struct view_job *v)
 	}
 }
 
-/* How it ended, from the journal: "failed (exit 7) after 3s". */
+static bool has_status(const struct view_job *v, enum job_status s)
+{
+	return strcmp(v->status, job_status_name(s)) == 0;
+}
+
+/* What ran out, and what helps. */
+static void put_out_of_memory(const struct view_job *v, struct buf *out)
+{
+	buf_puts(out, "; it ran out of GPU memory");
+	if (v->declared_mib > 0)
+		buf_printf(out, " with vram=%" PRId64, v->declared_mib);
+	if (v->suggested_mib > 0)
+		buf_printf(out,
+			": vram=%" PRId64
+			" is a quarter more, and retries=1 on its line does that by itself",
+			v->suggested_mib);
+}
+
+/* How it ended, from the journal: "failed (exit 7) after 3s", what that means, and where its output lies. */
 static void put_end(const struct view_job *v, struct buf *out)
 {
+	bool went_well = has_status(v, JOB_OK);
+
 	buf_printf(out, "it has ended: %s", v->status);
 	if (v->has_returncode)
 		buf_printf(out, " (exit %" PRId64 ")", v->returncode);
 	if (v->seconds >= 0)
 		buf_printf(out, " after %.0fs", v->seconds);
+	if (v->why)
+		buf_printf(out, "; %s", v->why);
+	if (has_status(v, JOB_FAILED_OOM))
+		put_out_of_memory(v, out);
+	else if (has_status(v, JOB_TIMEOUT))
+		buf_puts(out, "; its time limit was over");
+	if (v->seconds >= 0 && v->log && *v->log && !went_well)
+		buf_printf(out, "; its output is in %s", v->log);
+}
+
+/* For how long, where, and what it holds there. */
+static void put_running(const struct view_job *v, struct buf *out)
+{
+	buf_puts(out, "it is running");
+	if (v->seconds >= 0)
+		buf_printf(out, " for %.0fs", v->seconds);
+	for (uint32_t i = 0; i < v->n_use; i++) {
+		buf_printf(out, "%s gpu%" PRId32, i ? "," : " on", v->use[i].gpu);
+		if (v->is_sampled)
+			buf_printf(out, ":%" PRId64 " MiB", v->use[i].now_mib);
+	}
+	if (v->n_use && v->declared_mib > 0)
+		buf_printf(out, ", declared %" PRId64 " MiB", v->declared_mib);
+	if (v->is_cancelling || v->is_timing_out)
+		buf_puts(out, "; it is being stopped");
+	if (v->log && *v->log)
+		buf_printf(out, "; its output is in %s", v->log);
 }
 
 static json_t *why_one(const struct view_job *v)
 {
 	CLEANUP(buf_done) struct buf why = {0};
 
-	if (v->why)
+	if (v->state == VIEW_DONE || v->state == VIEW_DONE_BEFORE)
+		put_end(v, &why);
+	else if (v->why)
 		buf_puts(&why, v->why);
 	else if (v->state == VIEW_RUNNING)
-		buf_puts(&why, "it is running");
-	else if (v->state == VIEW_PENDING)
-		buf_puts(&why, "it is looked at again at the next turn");
+		put_running(v, &why);
 	else
-		put_end(v, &why);
+		buf_puts(&why, "it is looked at again at the next turn");
 	return json_pack("{s:I,s:s,s:s,s:s}", "job", (json_int_t)v->no, "state", state_word(v),
 		"why", buf_str(&why), "command", v->command);
 }
@@ -180,7 +238,8 @@ static json_t *answer_why(struct run *r, const json_t *request)
 			json_array_append_new(rows, why_one(&v.jobs[k]));
 		else
 			fail(failed, json_is_string(word) ? json_string_value(word) : "?",
-				"there is no such job");
+				no_such_job(
+					r, json_is_string(word) ? json_string_value(word) : "?"));
 	}
 	for (i = 0; !json_array_size(words) && i < v.n_jobs; i++)
 		if (v.jobs[i].state == VIEW_PENDING || v.jobs[i].state == VIEW_HANDED)

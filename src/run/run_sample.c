@@ -199,6 +199,8 @@ static void take_rows(struct run *r)
 		if (row->peak_mib > use->peak_mib)
 			use->peak_mib = row->peak_mib;
 		j->attempt->is_sampled |= row->is_sampled;
+		if (row->is_sampled)
+			j->attempt->seen_boot_ms = s->snap.ended_ms;
 	}
 }
 
@@ -209,6 +211,7 @@ static void tell_of_jobs(struct run *r)
 
 		if (!j->attempt || j->phase != PHASE_STARTED)
 			continue;
+		j->attempt->n_looks++;
 		add_util(r, j);
 		if (j->attempt->is_sampled) {
 			say_peak(r, j);

@@ -40,8 +40,8 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 
 	if (j->why_text)
 		return j->why_text;
-	if (r->is_draining)
-		return "the run is draining";
+	if (r->is_draining || r->is_stopping)
+		return r->is_stopping ? "the run is stopping" : "the run is draining";
 	if (c->why_none[0] && j->gpus)
 		return keep(m, xstrdup(c->why_none));
 	if (!j->why || j->why->what == PLAN_START || (!j->why->need_mib && j->why->why == WHY_NONE))
@@ -50,20 +50,31 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 	return keep(m, buf_take(&b));
 }
 
-/* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
+/*
+ * A better declaration, in whole 256 MiB: the highest peak and a tenth; after running out of memory what a retry would get,
+ * a quarter more than it had. -1 when the one it had is within the tolerance, and for jobs that failed otherwise: how far
+ * these came says little of what they need.
+ */
 static int64_t suggestion(const struct run *r, const struct job_record *rec)
 {
 	double declared = (double)rec->last->bound_vram, band = r->config->tolerance, steps;
+	bool is_oom = rec->status == JOB_FAILED_OOM;
 	int64_t peak = 0;
+
+	if (rec->status != JOB_OK && !is_oom)
+		return -1;
 
 	for (size_t i = 0; i < rec->last->n_peaks; i++)
 		if (rec->last->peaks[i].mib > peak)
 			peak = rec->last->peaks[i].mib;
-	if (!peak || (rec->last->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
-			     (double)peak >= declared * (1 - band)))
+	if (is_oom && peak < rec->last->bound_vram)
+		peak = rec->last->bound_vram;
+	if (!peak ||
+		(!is_oom && rec->last->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
+			(double)peak >= declared * (1 - band)))
 		return -1;
 	/* Up by hand: for ceil() alone every start of the program would load libm. */
-	steps = (double)peak * 1.1 / 256;
+	steps = (double)peak * (is_oom ? 1.25 : 1.1) / 256;
 	return ((int64_t)steps + ((double)(int64_t)steps < steps)) * 256;
 }
 
@@ -133,6 +144,10 @@ static void fill_done(
 	v->avg_util = rec->last->avg_util;
 	v->is_sampled = rec->last->n_peaks > 0;
 	v->suggested_mib = suggestion(r, rec);
+	/* What it was started with, which its line may not say any more. */
+	if (rec->last->attempt)
+		v->declared_mib = rec->last->bound_vram;
+	v->why = rec->last->why && *rec->last->why ? rec->last->why : NULL;
 	v->use = *uses;
 	v->n_use = (uint32_t)rec->last->n_peaks;
 	for (size_t i = 0; i < rec->last->n_peaks; i++)

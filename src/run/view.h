@@ -49,7 +49,7 @@ struct view_job {
 	uint32_t want_gpus;
 	int64_t attempts; /* completed ones */
 	int64_t bumped_mib; /* vram after an OOM; -1 none */
-	const char *why; /* the reason it waits, a sentence; NULL */
+	const char *why; /* the reason it waits, or was never started: a sentence; NULL */
 	int64_t waiting_ms;
 	/* done */
 	const char *status; /* journal word */
@@ -58,7 +58,7 @@ struct view_job {
 	int64_t returncode;
 	bool has_util;
 	double avg_util;
-	int64_t suggested_mib; /* a better declaration from the peaks; -1 none */
+	int64_t suggested_mib; /* a better declaration: from the peaks, or after running out of memory; -1 none */
 };
 
 struct view_card {
