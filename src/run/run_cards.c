@@ -66,7 +66,7 @@ bool run_is_chosen(const struct run *r, int32_t index)
 const char *run_why_no_card(const struct run *r, const struct run_job *j)
 {
 	uint64_t bits = named_cards(r, j);
-	bool is_left_out = false;
+	bool is_left_out = false, is_silent = false;
 
 	if (!j->gpu)
 		return NULL;
@@ -74,10 +74,13 @@ const char *run_why_no_card(const struct run *r, const struct run_job *j)
 		const struct gpu_card *card = &r->sample.snap.cards[i];
 		bool is_here = bits >> i & 1 && gpu_is_placeable(card);
 
-		if (is_here && run_is_chosen(r, card->index))
+		if (is_here && run_is_chosen(r, card->index) && card->state == GPU_OK)
 			return NULL;
+		is_silent |= is_here && run_is_chosen(r, card->index);
 		is_left_out |= is_here;
 	}
+	if (is_silent)
+		return "no card of the gpu= list answers now";
 	if (is_left_out)
 		return "every card of the gpu= list is left out by --gpus";
 	return bits ? "every card of the gpu= list is cut into MIG instances; name one of these, as gpu=0:1"

@@ -150,6 +150,7 @@ struct run {
 		char uuid[GPU_UUID_LEN];
 		int32_t index, gi, ci;
 		bool is_instance, is_mig_parent;
+		bool is_away; /* it doesn't answer, which was said */
 		int64_t total_mib;
 	} known[GPU_MAX]; /* every card and MIG instance that ever answered */
 	uint32_t n_known;

@@ -2,6 +2,7 @@
 import pytest
 
 from harness import note, simjob, until, wait_for
+from test_nvml import Cards, smi
 
 OOM = "echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB'; exit 1"
 
@@ -202,3 +203,50 @@ def test_options_that_are_wrong_get_the_usage_line_like_all_others(world, args, 
     assert not (world.dir / "journal.jsonl").exists()
     if args[0] == "--log-dir":
         assert words in world.ask("run", "status", *args, code=2).err
+
+
+# --- cards that go away, clocks that jump ---
+
+def test_a_card_that_stops_answering_is_said_once_and_so_is_its_return(world):
+    zero, one = "0, GPU-zero, 24000, 50, 10\n", "1, GPU-one, 24000, 50, 10\n"
+    smi(world, zero + one)
+    world.jobs("[vram=20000 gpu=1] " + wait_for("go"), "[vram=10000 gpu=1] true", "[gpus=0] " + wait_for("go"))
+    r = world.run("--watch", sim=None)
+    r.sees("job 1 started on gpu .1.")
+    world.write(zero, world.dir / "gpus")
+    r.sees(r"WARN  gpu 1 does not answer any more \(missing\): nothing is started on it; running there: job 1$")
+    assert "job 2 (pending): no card of the gpu= list is here now" in world.ask("run", "why", "2").out
+    world.write(zero + one, world.dir / "gpus")
+    r.sees("gpu 1 answers again")
+    (world.dir / "go").touch()
+    r.sees("queue drained")
+    r.kill(2).wait(130)
+    assert r.out.count("does not answer any more") == 1 and r.out.count("answers again") == 1
+
+
+def test_a_job_that_waits_for_a_lost_card_says_so(world):
+    card = 'card {} name="NVIDIA A100" memory=40960 reserved=0 used=0 uuid=GPU-{}'
+    cards = Cards(world, "cards 2", card.format(0, "zero"), card.format(1, "one"))
+    world.jobs("[vram=30G gpu=1] " + wait_for("go"), "[vram=30G gpu=1] true")
+    r = world.run(sim=None)
+    r.sees("job 1 started")
+    cards.say("cards 2", card.format(0, "zero"), card.format(1, "one"), "lost 1")
+    r.sees(r"WARN  gpu 1 does not answer any more \(lost\): nothing is started on it; running there: job 1$")
+    until(lambda: "no card of the gpu= list answers now" in world.ask("run", "why", "2").out)
+    r.kill(15).wait(143)
+
+
+def test_a_clock_that_was_set_makes_no_time_limit_pass(world):
+    """The next scheduler counts from the job's start as the kernel has it."""
+    world.jobs("[gpus=0 timeout=1h] " + wait_for("go"))
+    r = world.run(env={"GPUSTOW_TEST_WALL_OFFSET": str(world.write("0", world.dir / "offset"))})
+    r.sees("job 1 started")
+    r.process.kill()
+    r.process.wait()
+    offset = world.write(str(2 * 3600 * 1000), world.dir / "offset")
+    r = world.run(env={"GPUSTOW_TEST_WALL_OFFSET": str(offset)})
+    r.sees("job 1 still runs .* taken over")
+    assert world.ask_json("run", "status", "--json")["jobs"][0]["seconds"] < 600
+    (world.dir / "go").touch()
+    r.wait()
+    assert "TIMEOUT" not in r.out and "job 1 finished [OK]" in r.out
