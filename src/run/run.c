@@ -318,8 +318,8 @@ static int lock_log_dir(struct run *r, struct err *e)
 	code = fd_lock(r->lock_fd, &holder);
 	if (code == -EAGAIN)
 		return err_set(e, code,
-			"%s is in use by another scheduler (pid %d); `gpustow run status` shows it, --log-dir chooses another directory",
-			r->config->log_dir, (int)holder);
+			"%s is in use by another scheduler (pid %d); `gpustow run status --log-dir %s` shows it, --log-dir chooses another directory",
+			r->config->log_dir, (int)holder, r->config->log_dir);
 	if (code < 0)
 		return err_sys(e, code, "cannot lock %s/lock", r->log_dir);
 	n = snprintf(text, sizeof(text), "%d\n", (int)getpid());

@@ -107,8 +107,10 @@ static void fill_flight(struct run_job *j, struct view_job *v, struct view_use *
 	v->is_cancelling = a && a->want_stop;
 	v->is_timing_out = a && a->said_timeout;
 	v->was_taken_over = j->phase == PHASE_ORPHAN || (a && a->was_taken_over);
-	if (j->phase == PHASE_UNKNOWN)
-		v->why = "handed to the node; what became of it is being asked";
+	v->is_unknown = j->phase == PHASE_UNKNOWN;
+	if (v->is_unknown)
+		v->why = j->why_text ? j->why_text
+				     : "handed to the node; what became of it is being asked";
 	else if (v->state == VIEW_HANDED)
 		v->why = "handed to the node, start not confirmed";
 	if (!a)

@@ -41,6 +41,7 @@ struct view_job {
 	int64_t started_wall_ms; /* 0 unknown */
 	double seconds; /* running: so far; done: whole; < 0 unknown */
 	bool is_cancelling, is_timing_out;
+	bool is_unknown; /* handed over, and what became of it isn't known (yet) */
 	bool was_taken_over; /* from a scheduler that died */
 	int64_t pid; /* 0 unknown */
 	const char *log; /* path, NULL */

@@ -177,7 +177,7 @@ static const char *running_note(const struct view_job *j)
 	if (j->is_timing_out)
 		return "  timing out";
 	if (j->state == VIEW_HANDED)
-		return "  starting";
+		return j->is_unknown ? "  unknown" : "  starting";
 	return j->was_taken_over ? "  taken over" : NULL;
 }
 

@@ -180,6 +180,26 @@ def test_a_name_without_a_scheduler_is_told_apart_from_a_wrong_one(world):
     assert world.ask("run", "why", "9", code=1).err == "gpustow: job 9: there is no such job\n"
 
 
+def test_an_attempt_of_which_nothing_can_be_known_says_what_to_do(world):
+    """Not that it's being asked, which is over."""
+    world.jobs("[vram=1G] " + wait_for("go"))
+    r = world.run()
+    r.sees("job 1 started")
+    r.process.kill()
+    r.process.wait()
+    # Another state directory: an administrator's, or a home that's another one.
+    r = world.run(env={"GPUSTOW_AGENT_ROOT": str(world.dir / "other")})
+    r.sees("WARN  job 1: what became of attempt 1 can't be known")
+    out = world.ask("run", "why", "1").out
+    assert out.startswith("job 1 (handed): what became of attempt 1 can't be known (the node's state directory is another one); ")
+    assert "`gpustow run retry 1` starts it again, `gpustow run cancel 1` gives it up" in out
+    world.ask("run", "cancel", "1")
+    r.sees("job 1: attempt 1 is given up")
+    r.wait()
+    (world.dir / "go").touch()
+    world.may_leave = True  # the first agent, of which this world knows nothing any more
+
+
 def test_X25_a_wait_for_ever_is_said_at_once(world):
     world.jobs("true")
     r = world.run("--idle-threshold", "0")
