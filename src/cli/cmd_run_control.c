@@ -54,7 +54,8 @@ static int ask(const struct run_control_options *o, json_t *request, bool writes
 	int r = run_control_ask(o->log_dir, request, ret, e);
 
 	config_of(o, &c);
-	if (r == -ESRCH)
+	/* One that ended just now left all that can be looked at; what it did of a change, only it could say. */
+	if (r == -ESRCH || (r == -EPIPE && !writes))
 		r = do_offline(&c, request, writes, ret, e);
 	json_decref(request);
 	return r;

@@ -21,6 +21,7 @@
 #define CLIENTS_MAX 32
 #define REQUEST_MAX 65536
 #define ANSWER_MS 10000
+#define LAST_ANSWER_MS 1000
 
 struct client {
 	struct control *control;
@@ -409,24 +410,6 @@ int run_control_open(struct run *r, struct err *e)
 	return 0;
 }
 
-void run_control_close(struct run *r)
-{
-	struct control *control = r->control;
-
-	if (!control)
-		return;
-	for (size_t i = 0; i < CLIENTS_MAX; i++)
-		if (control->clients[i])
-			client_free(control->clients[i]);
-	event_free(control->event);
-	close(control->fd);
-	unlinkat(r->dirfd, "run.sock", 0);
-	free(control);
-	r->control = NULL;
-}
-
-/* --- the other side --- */
-
 static int wait_for(int fd, short what, int64_t deadline_ms)
 {
 	struct pollfd p = {.fd = fd, .events = what};
@@ -438,6 +421,42 @@ static int wait_for(int fd, short what, int64_t deadline_ms)
 		return -errno;
 	return 0;
 }
+
+/* What was asked may have been the end of the run: who asked gets the answer all the same. */
+static void send_rest(struct client *c)
+{
+	int64_t deadline = clock_boot_ms() + LAST_ANSWER_MS;
+
+	while (c->out.len) {
+		ssize_t n = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			buf_drop(&c->out, (size_t)n);
+		else if ((errno != EAGAIN && errno != EINTR) ||
+			 wait_for(c->fd, POLLOUT, deadline) < 0)
+			return;
+	}
+}
+
+void run_control_close(struct run *r)
+{
+	struct control *control = r->control;
+
+	if (!control)
+		return;
+	for (size_t i = 0; i < CLIENTS_MAX; i++)
+		if (control->clients[i]) {
+			send_rest(control->clients[i]);
+			client_free(control->clients[i]);
+		}
+	event_free(control->event);
+	close(control->fd);
+	unlinkat(r->dirfd, "run.sock", 0);
+	free(control);
+	r->control = NULL;
+}
+
+/* --- the other side --- */
 
 static int read_answer(int fd, json_t **ret, struct err *e)
 {

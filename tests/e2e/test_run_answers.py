@@ -1,4 +1,7 @@
 """What a run tells a person or a program is true, whole, and of use: cards left out, retries, lines done before, peaks, why."""
+import socket
+import threading
+
 import pytest
 
 from harness import note, simjob, until, wait_for
@@ -131,6 +134,34 @@ def test_what_nobody_saw_is_null_and_not_zero(world):
     assert job["is_sampled"] is False and job["use"] == [{"gpu": 0, "now_mib": None, "peak_mib": None}]
     (world.dir / "go").touch()
     r.wait()
+
+
+# --- a request that ends the run ---
+
+def test_who_cancels_the_last_job_gets_an_answer(world):
+    world.foreign({0: 20000})
+    world.jobs("[vram=20G] " + note("a"), "[vram=20G name=" + "x" * 60 + "] " + "true " + "y" * 50000)
+    r = world.run()
+    until(lambda: "needs 20992" in world.ask("run", "why", "1").out)
+    answer = world.ask_json("run", "cancel", "1", "2", "--json")
+    assert [(j["job"], j["did"]) for j in answer["jobs"]] == [(1, "was cancelled before it started"), (2, "was cancelled before it started")]
+    r.wait()
+
+
+def test_status_of_a_run_that_ends_while_it_is_asked(world):
+    world.jobs("[gpus=0] true")
+    world.finish()
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(str(world.logs / "run.sock"))
+    s.listen()
+    hangs_up = threading.Thread(target=lambda: [s.accept()[0].close() for _ in range(3)])
+    hangs_up.start()
+    assert "1/1 done" in world.ask("run", "status").out
+    assert "job 1 (ok): it has ended: ok" in world.ask("run", "why", "1").out
+    # Whether a change was made, nobody knows: it isn't made a second time.
+    assert "left before it answered" in world.ask("run", "retry", "1", code=1).err
+    hangs_up.join()
+    s.close()
 
 
 # --- why ---
