@@ -458,6 +458,11 @@ void run_control_close(struct run *r)
 
 /* --- the other side --- */
 
+static int left_before(struct err *e)
+{
+	return err_set(e, -EPIPE, "the scheduler of this log directory left before it answered");
+}
+
 static int read_answer(int fd, json_t **ret, struct err *e)
 {
 	int64_t deadline = clock_boot_ms() + ANSWER_MS;
@@ -487,8 +492,7 @@ static int read_answer(int fd, json_t **ret, struct err *e)
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (got <= 0)
-			return err_set(e, -EPIPE,
-				"the scheduler of this log directory left before it answered");
+			return left_before(e);
 		b.len += (size_t)got;
 	}
 }
@@ -511,7 +515,9 @@ int run_control_ask(const char *log_dir, const json_t *request, json_t **ret, st
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -ESRCH;
 	r = wire_put_json(&out, request, e);
-	if (!r)
-		r = fd_write_all(fd, out.data, out.len);
-	return r < 0 ? r : read_answer(fd, ret, e);
+	if (r < 0)
+		return r;
+	if (fd_write_all(fd, out.data, out.len) < 0)
+		return left_before(e);
+	return read_answer(fd, ret, e);
 }

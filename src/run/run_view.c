@@ -288,6 +288,7 @@ static void fill_cards(const struct run *r, const struct run_cluster *c, struct 
 			.used_mib = present_or(card->m[METRIC_MEM_USED], -1),
 			.foreign_mib = room->foreign_mib,
 			.budget_mib = room->budgets_mib,
+			.promised_mib = room->promised_mib,
 			.free_mib = card_free(room),
 			.util_pct = (int32_t)present_or(card->m[METRIC_UTIL_GPU], -1),
 			.is_usable = c->cards[i].is_usable,

@@ -70,6 +70,7 @@ struct view_card {
 	int64_t own_mib; /* of used: held by jobs of this run */
 	int64_t foreign_mib; /* as the scheduler counts it */
 	int64_t budget_mib; /* promised to running jobs (all of this user's) */
+	int64_t promised_mib; /* to other users' jobs, and to what waits in lanes */
 	int64_t free_mib; /* for a newcomer, before the margin */
 	int32_t util_pct; /* -1 unknown */
 	bool is_usable; /* in --gpus, and answering */

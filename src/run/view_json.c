@@ -165,6 +165,7 @@ static json_t *card(const struct view_card *c)
 	set_known(o, "own_mib", c->own_mib);
 	set_known(o, "foreign_mib", c->foreign_mib);
 	set_known(o, "budget_mib", c->budget_mib);
+	set_int(o, "promised_to_others_mib", c->promised_mib);
 	/* Below zero is a figure here: more is promised than there is. */
 	set(o, "free_mib",
 		c->total_mib < 0 || c->foreign_mib < 0 ? NULL : json_integer(c->free_mib));

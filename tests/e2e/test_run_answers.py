@@ -301,3 +301,20 @@ def test_a_clock_that_was_set_makes_no_time_limit_pass(world):
     (world.dir / "go").touch()
     r.wait()
     assert "TIMEOUT" not in r.out and "job 1 finished [OK]" in r.out
+
+
+def test_room_that_others_were_promised_is_in_the_figures(world):
+    """Else a card with nothing on it would have less free than it has, and nothing would say why."""
+    theirs = {"GPUSTOW_AGENT_ROOT": str(world.dir / "theirs")}
+    world.jobs("[vram=20G] " + wait_for("go"))
+    other = world.run("--log-dir", "other", env=theirs)
+    other.sees("job 1 started")
+    world.jobs("[vram=10G] true")
+    r = world.run()
+    card = until(lambda: (c := world.ask_json("run", "status", "--json")["cards"]) and c[0]["promised_to_others_mib"] and c[0])
+    assert card["promised_to_others_mib"] == 20480 and card["free_mib"] == 4096 and card["budget_mib"] == 0
+    assert "free 4.0 GiB  promised to others 20.0 GiB" in world.ask("run", "status").out
+    (world.dir / "go").touch()
+    other.wait()
+    r.wait()
+    world.may_leave = True  # the other one's agent
