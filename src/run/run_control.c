@@ -88,7 +88,11 @@ static void retry_one(
 		j->waiting_since_ms = clock_boot_ms();
 		free(j->result);
 		j->result = NULL;
-		json_array_append_new(done, did(j, "waits again"));
+		/* Only lines are started. Without a scheduler nobody has read the file. */
+		json_array_append_new(done,
+			did(j, r->base && !j->lineno
+					? "will wait again once its line is back in the jobs file"
+					: "waits again"));
 	}
 }
 

@@ -114,6 +114,20 @@ def test_retry_of_a_line_that_says_cancel_is_refused(world):
     assert world.judge() == ["b", "a"]
 
 
+def test_retry_of_a_line_that_is_gone_says_what_it_waits_for(world):
+    world.jobs("[gpus=0] " + note("a"), "[gpus=0] " + wait_for("go"))
+    r = world.run()
+    r.sees("job 1 finished")
+    world.jobs("[gpus=0] " + wait_for("go"), "[gpus=0] " + note("b"))
+    r.sees("job 3 finished")
+    assert world.ask("run", "retry", "1").out == "job 1 will wait again once its line is back in the jobs file\n"
+    world.jobs("[gpus=0] " + wait_for("go"), "[gpus=0] " + note("a"))
+    r.sees("job 1 finished", count=2)
+    (world.dir / "go").touch()
+    r.wait()
+    assert world.judge() == ["a", "b", "a"]
+
+
 # --- what was seen of a job's memory ---
 
 def test_a_long_job_that_never_held_anything_is_not_called_short(world):
