@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include "cli/global.h"
+#include "gpu/sim_spec.h"
 #include "run/run.h"
 
 #include <stdio.h>
@@ -35,6 +36,21 @@ static int parse_gpus(const char *text, struct run_config *c, struct err *e)
 		p += n + (p[n] == ',');
 	}
 	return 0;
+}
+
+/* What only the command can judge of its options; a mistake is one of usage. */
+int cmd_run_check_options(const void *opts, int argc, char **argv, struct err *e)
+{
+	const struct run_options *o = opts;
+	struct run_config c = {0};
+	struct sim_spec sim;
+	int r = parse_gpus(o->gpus, &c, e);
+
+	if (!r && !*o->log_dir)
+		r = err_set(e, -EINVAL, "argument --log-dir: '' is no directory");
+	if (!r && o->sim && sim_spec_parse(o->sim, &sim, e) < 0)
+		r = err_wrap(e, -EINVAL, "argument --sim");
+	return r;
 }
 
 static bool terminal_can_move(void)

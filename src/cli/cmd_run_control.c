@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+int cmd_run_control_check(const void *opts, int argc, char **argv, struct err *e)
+{
+	const struct run_control_options *o = opts;
+
+	return *o->log_dir ? 0 : err_set(e, -EINVAL, "argument --log-dir: '' is no directory");
+}
+
 /* Without a scheduler: on the journal. */
 static int do_offline(
 	const struct run_config *c, const json_t *request, bool writes, json_t **ret, struct err *e)
@@ -47,7 +54,8 @@ static int ask(const struct run_control_options *o, json_t *request, bool writes
 	int r = run_control_ask(o->log_dir, request, ret, e);
 
 	config_of(o, &c);
-	if (r == -ESRCH)
+	/* One that ended just now left all that can be looked at; what it did of a change, only it could say. */
+	if (r == -ESRCH || (r == -EPIPE && !writes))
 		r = do_offline(&c, request, writes, ret, e);
 	json_decref(request);
 	return r;

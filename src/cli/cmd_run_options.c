@@ -183,6 +183,7 @@ const struct command cmd_run = {
 	.abbreviations = true,
 	.needs_locale = true,
 	.complete = COMPLETE_FILE,
+	.check = cmd_run_check_options,
 	.exec = cmd_run_exec,
 };
 
@@ -198,6 +199,7 @@ const struct command cmd_run_status = {
 	.options_size = sizeof(struct run_control_options),
 	.defaults = control_defaults,
 	.needs_locale = true,
+	.check = cmd_run_control_check,
 	.exec = cmd_run_status_exec,
 };
 
@@ -214,6 +216,7 @@ const struct command cmd_run_why = {
 	.complete = COMPLETE_JOB,
 	.needs_locale = true,
 	.candidates = cmd_run_candidates,
+	.check = cmd_run_control_check,
 	.exec = cmd_run_why_exec,
 };
 
@@ -233,6 +236,7 @@ const struct command cmd_run_cancel = {
 	.complete = COMPLETE_JOB,
 	.needs_locale = true,
 	.candidates = cmd_run_candidates,
+	.check = cmd_run_control_check,
 	.exec = cmd_run_cancel_exec,
 };
 
@@ -250,5 +254,6 @@ const struct command cmd_run_retry = {
 	.complete = COMPLETE_JOB,
 	.needs_locale = true,
 	.candidates = cmd_run_candidates,
+	.check = cmd_run_control_check,
 	.exec = cmd_run_retry_exec,
 };

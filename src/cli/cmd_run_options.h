@@ -39,6 +39,10 @@ int cmd_run_why_exec(const struct program *p, void *opts, int argc, char **argv,
 int cmd_run_cancel_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e);
 int cmd_run_retry_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e);
 
+/* What only a command's own rules find wrong with its options. opts: struct run_options, struct run_control_options. */
+int cmd_run_check_options(const void *opts, int argc, char **argv, struct err *e);
+int cmd_run_control_check(const void *opts, int argc, char **argv, struct err *e);
+
 /* For the shell: the jobs that the journal of the log directory knows. opts: struct run_control_options. */
 void cmd_run_candidates(const struct program *p, const void *opts, struct buf *out);
 

@@ -8,7 +8,7 @@
  *   {"event":"epoch","epoch":N,"sim":CARDS,"sim_dir":DIR,"time":T}           each start of a scheduler; sim only on simulated cards
  *   {"key":K,"event":"bind","attempt":A,"token":ID,"root_id":ID,"machine_key":..,"boot_id":..,"gpus":[0],"uuids":[..],"vram":D|null,"log":PATH,"log_offset":N,"time":T}
  *   {"key":K,"event":"unbind","attempt":A,"why":TEXT}                        it never started; the number isn't used again
- *   "started" gains "attempt","pid","start_ticks","boot_id","time"; "done" and "oom" gain "attempt","seconds","time","how","log"
+ *   "started" gains "attempt","pid","start_ticks","boot_id","time"; "done" and "oom" gain "attempt","seconds","time","how","log"; "done" "why" too, where it never started
  *   {"key":K,"event":"retry","time":T}                                       a person asked: pending again, attempts kept
  * Times are ISO 8601 with offset. Order of keys in gpusched's own records: as in the spec, ours behind.
  */
@@ -63,6 +63,7 @@ struct job_last {
 	double avg_util;
 	struct journal_peak *peaks; /* n_peaks */
 	double seconds; /* of the last done, < 0 unknown */
+	char *why; /* of the last done, a sentence; NULL or "": none */
 };
 
 /* What is known of a key. Kept small: a run holds one for each line there ever was. */
@@ -134,6 +135,7 @@ struct journal_done {
 	double avg_util;
 	double seconds; /* < 0: none */
 	const char *how; /* end_how_name or NULL */
+	const char *why; /* it could never start, or wasn't started: the reason, a sentence; NULL */
 };
 void journal_done_record(struct journal *j, struct job_record *r, const struct journal_done *d);
 void journal_retry(struct journal *j, struct job_record *r);

@@ -224,6 +224,8 @@ void journal_done_record(struct journal *j, struct job_record *r, const struct j
 	else
 		buf_puts(&b, "null");
 	put_end(&b, r, d->seconds, d->how);
+	if (d->why)
+		put_member(&b, "why", d->why);
 	close_record(j, &b);
 }
 

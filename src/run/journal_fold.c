@@ -229,6 +229,8 @@ static void fold_done(struct journal *j, struct job_record *r, const json_t *o)
 	l->avg_util = json_number_value(util);
 	take_peaks(j, l, json_object_get(o, "peak_mib"));
 	take_seconds(l, o);
+	if (l->why || *str_of(o, "why"))
+		set_text(j, &l->why, str_of(o, "why"));
 	no_longer_runs(j, r, status_of(o));
 }
 

@@ -187,11 +187,8 @@ static void finish(struct run *r)
 static void say_skipped(struct run *r)
 {
 	for (size_t i = 0; i < r->n_lines; i++) {
-		const struct run_job *j = r->lines[i];
-
-		if (j->was_ok)
-			run_say(r, "job %" PRIu64 " already completed ok — skipping (journal): %s",
-				j->rec->no, run_text(r, j->rec->command));
+		if (r->lines[i]->was_ok)
+			run_jobs_say_skipped(r, r->lines[i]);
 	}
 }
 
@@ -332,8 +329,8 @@ static int lock_log_dir(struct run *r, struct err *e)
 	code = fd_lock(r->lock_fd, &holder);
 	if (code == -EAGAIN)
 		return err_set(e, code,
-			"%s is in use by another scheduler (pid %d); `gpustow run status` shows it, --log-dir chooses another directory",
-			r->config->log_dir, (int)holder);
+			"%s is in use by another scheduler (pid %d); `gpustow run status --log-dir %s` shows it, --log-dir chooses another directory",
+			r->config->log_dir, (int)holder, r->config->log_dir);
 	if (code < 0)
 		return err_sys(e, code, "cannot lock %s/lock", r->log_dir);
 	n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
@@ -456,19 +453,6 @@ static void adopt_journal(struct run *r)
 	}
 }
 
-/* What the journal says of the file's jobs before anything happens. */
-static void look_at_lines(struct run *r)
-{
-	for (size_t i = 0; i < r->n_lines; i++) {
-		struct run_job *j = r->lines[i];
-
-		j->was_ok = j->rec->status == JOB_OK;
-		if (r->config->retry_failed && job_status_is_terminal(j->rec->status) &&
-			j->rec->status != JOB_OK && j->rec->status != JOB_CANCELLED)
-			journal_retry(r->journal, j->rec);
-	}
-}
-
 static void say_header(struct run *r)
 {
 	CLEANUP(buf_done) struct buf poll = {0};
@@ -550,10 +534,8 @@ static int begin(struct run *r, struct err *e)
 	run_jobs_give_back();
 	adopt_journal(r);
 	ask_cancels(r);
-	if (!r->config->only_settle) {
+	if (!r->config->only_settle)
 		say_header(r);
-		look_at_lines(r);
-	}
 	r->begun_ms = clock_boot_ms();
 	make_env(r);
 	make_events(r);

@@ -55,17 +55,67 @@ uint64_t run_only_cards(const struct run *r, const struct run_job *j)
 	return j->gpu ? bits & whole : whole;
 }
 
+bool run_is_chosen(const struct run *r, int32_t index)
+{
+	for (uint32_t i = 0; i < r->config->n_gpus; i++)
+		if (r->config->gpus[i] == index)
+			return true;
+	return !r->config->n_gpus;
+}
+
 const char *run_why_no_card(const struct run *r, const struct run_job *j)
 {
 	uint64_t bits = named_cards(r, j);
+	bool is_left_out = false, is_silent = false;
 
 	if (!j->gpu)
 		return NULL;
-	for (uint32_t i = 0; i < r->sample.snap.n_cards; i++)
-		if (bits >> i & 1 && gpu_is_placeable(&r->sample.snap.cards[i]))
+	for (uint32_t i = 0; i < r->sample.snap.n_cards; i++) {
+		const struct gpu_card *card = &r->sample.snap.cards[i];
+		bool is_here = bits >> i & 1 && gpu_is_placeable(card);
+
+		if (is_here && run_is_chosen(r, card->index) && card->state == GPU_OK)
 			return NULL;
+		is_silent |= is_here && run_is_chosen(r, card->index);
+		is_left_out |= is_here;
+	}
+	if (is_silent)
+		return "no card of the gpu= list answers now";
+	if (is_left_out)
+		return "every card of the gpu= list is left out by --gpus";
 	return bits ? "every card of the gpu= list is cut into MIG instances; name one of these, as gpu=0:1"
 		    : "no card of the gpu= list is here now";
+}
+
+/* May the job have this one, as far as --gpus, its gpu= and its number of cards say? One that's away now can't be told by gpu=. */
+static bool may_have(const struct run *r, const struct run_job *j, uint64_t only, uint32_t known)
+{
+	int at = gpu_find_uuid(&r->sample.snap, r->known[known].uuid);
+
+	return !r->known[known].is_mig_parent && run_is_chosen(r, r->known[known].index) &&
+	       (j->gpus < 2 || !r->known[known].is_instance) && (!only || at < 0 || only >> at & 1);
+}
+
+int64_t run_largest_place(const struct run *r, const struct run_job *j)
+{
+	uint64_t only = run_only_cards(r, j), taken = 0;
+	int64_t most = 0;
+
+	/* The largest, the next largest, ... until there are as many as it wants. */
+	for (uint32_t n = 0; n < (j->gpus ? j->gpus : 1); n++) {
+		uint32_t best = GPU_MAX;
+
+		for (uint32_t i = 0; i < r->n_known; i++)
+			if (!(taken >> i & 1) && may_have(r, j, only, i) &&
+				(best == GPU_MAX ||
+					r->known[i].total_mib > r->known[best].total_mib))
+				best = i;
+		if (best == GPU_MAX)
+			return 0;
+		taken |= 1ULL << best;
+		most = r->known[best].total_mib;
+	}
+	return most;
 }
 
 bool run_names_cards(const struct run *r, const struct run_job *j)

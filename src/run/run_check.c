@@ -81,12 +81,22 @@ static int look(struct run *r)
 	return r->exit_code;
 }
 
-static const char *what_word(const struct run_job *j, const struct plan_decision *d)
+/* Its gpu= names nothing that it could have, and no card is away: the run would find it infeasible. */
+static bool has_no_card(const struct run *r, const struct run_job *j)
+{
+	return j->gpu && !j->cancel && !j->after && run_has_all_cards(r) &&
+	       (run_why_no_card(r, j) || !run_only_cards(r, j));
+}
+
+static const char *what_word(
+	const struct run *r, const struct run_job *j, const struct plan_decision *d)
 {
 	if (job_status_is_terminal(j->rec->status))
 		return "done";
 	if (j->rec->status == JOB_RUNNING)
 		return "running";
+	if (d && has_no_card(r, j))
+		return "never";
 	return !d		       ? "waits"
 	       : d->what == PLAN_START ? "starts"
 	       : d->what == PLAN_NEVER ? "never"
@@ -123,7 +133,7 @@ static json_t *row_of(struct run *r, const struct run_cluster *c, struct run_job
 	else if (j->why_text)
 		buf_clear(&why), buf_puts(&why, j->why_text);
 	return json_pack("{s:I,s:I,s:s,s:o,s:s?,s:o,s:i,s:s}", "line", (json_int_t)j->lineno, "job",
-		(json_int_t)j->rec->no, "plan", what_word(j, d), "gpus", cards, "why",
+		(json_int_t)j->rec->no, "plan", what_word(r, j, d), "gpus", cards, "why",
 		why.len ? buf_str(&why) : NULL, "vram_mib",
 		declared == UNDECLARED ? json_null() : json_integer(declared), "want_gpus",
 		(int)j->gpus, "command", j->rec->command);
@@ -186,6 +196,7 @@ static int print_text(const json_t *rows, const struct run *r)
 		const char *plan = json_string_value(json_object_get(row, "plan")),
 			   *why = json_string_value(json_object_get(row, "why"));
 		CLEANUP_FREE char *cards = json_dumps(json_object_get(row, "gpus"), JSON_COMPACT);
+		bool is_cpu = !json_array_size(json_object_get(row, "gpus"));
 
 		n[0] += !strcmp(plan, "starts");
 		n[1] += !strcmp(plan, "waits");
@@ -193,8 +204,9 @@ static int print_text(const json_t *rows, const struct run *r)
 		printf("line %-4d job %-4d %-7s %s%s%s%s — %s\n",
 			(int)json_integer_value(json_object_get(row, "line")),
 			(int)json_integer_value(json_object_get(row, "job")), plan,
-			!strcmp(plan, "starts") ? "on gpu " : "",
-			!strcmp(plan, "starts") ? cards : "", why ? "— " : "", why ? why : "",
+			!strcmp(plan, "starts") ? is_cpu ? "on cpu" : "on gpu " : "",
+			!strcmp(plan, "starts") && !is_cpu ? cards : "", why ? "— " : "",
+			why ? why : "",
 			run_text((struct run *)r,
 				json_string_value(json_object_get(row, "command"))));
 	}
@@ -236,7 +248,10 @@ static int check_file(struct run *r, bool json)
 
 static int begin(struct run *r, bool json, struct err *e)
 {
-	int code = run_load_journal(r, e);
+	int code = r->config->fresh ? 0 : run_load_journal(r, e);
+
+	if (r->config->fresh)
+		r->journal = journal_load_bytes("", 0);
 
 	if (!code)
 		code = run_jobs_read_first(r, e);

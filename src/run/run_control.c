@@ -21,6 +21,7 @@
 #define CLIENTS_MAX 32
 #define REQUEST_MAX 65536
 #define ANSWER_MS 10000
+#define LAST_ANSWER_MS 1000
 
 struct client {
 	struct control *control;
@@ -78,13 +79,20 @@ static void retry_one(
 		fail(failed, word, "it is running");
 	} else if (!job_status_is_terminal(j->rec->status)) {
 		fail(failed, word, "it is waiting already");
+	} else if (j->lineno && j->line_cancel) {
+		fail(failed, word,
+			"its line in the jobs file says cancel; take that word out first");
 	} else {
 		journal_retry(r->journal, j->rec);
 		j->cancel = false;
 		j->waiting_since_ms = clock_boot_ms();
 		free(j->result);
 		j->result = NULL;
-		json_array_append_new(done, did(j, "waits again"));
+		/* Only lines are started. Without a scheduler nobody has read the file. */
+		json_array_append_new(done,
+			did(j, r->base && !j->lineno
+					? "will wait again once its line is back in the jobs file"
+					: "waits again"));
 	}
 }
 
@@ -92,6 +100,14 @@ static bool is_failed(const struct run_job *j)
 {
 	return job_status_is_terminal(j->rec->status) && j->rec->status != JOB_OK &&
 	       j->rec->status != JOB_CANCELLED;
+}
+
+/* Names stand in the jobs file, which only a scheduler reads. */
+static const char *no_such_job(const struct run *r, const char *word)
+{
+	return r->base || strspn(word, "0123456789") == strlen(word)
+		       ? "there is no such job"
+		       : "there is no such job; without a scheduler running, jobs are known by number only";
 }
 
 typedef void change_fn(
@@ -110,7 +126,7 @@ static json_t *change(struct run *r, const json_t *request, change_fn *fn)
 		if (j)
 			fn(r, j, text, done, failed);
 		else
-			fail(failed, text ? text : "?", "there is no such job");
+			fail(failed, text ? text : "?", no_such_job(r, text ? text : "?"));
 	}
 	if (json_is_true(json_object_get(request, "failed")))
 		for (i = 0; i < r->n_jobs; i++)
@@ -134,28 +150,75 @@ static const char *state_word(const struct view_job *v)
 	}
 }
 
-/* How it ended, from the journal: "failed (exit 7) after 3s". */
+static bool has_status(const struct view_job *v, enum job_status s)
+{
+	return strcmp(v->status, job_status_name(s)) == 0;
+}
+
+/* What ran out, and what helps. */
+static void put_out_of_memory(const struct view_job *v, struct buf *out)
+{
+	buf_puts(out, "; it ran out of GPU memory");
+	if (v->declared_mib > 0)
+		buf_printf(out, " with vram=%" PRId64, v->declared_mib);
+	if (v->suggested_mib > 0)
+		buf_printf(out,
+			": vram=%" PRId64
+			" is a quarter more, and retries=1 on its line does that by itself",
+			v->suggested_mib);
+}
+
+/* How it ended, from the journal: "failed (exit 7) after 3s", what that means, and where its output lies. */
 static void put_end(const struct view_job *v, struct buf *out)
 {
+	bool went_well = has_status(v, JOB_OK);
+
 	buf_printf(out, "it has ended: %s", v->status);
 	if (v->has_returncode)
 		buf_printf(out, " (exit %" PRId64 ")", v->returncode);
 	if (v->seconds >= 0)
 		buf_printf(out, " after %.0fs", v->seconds);
+	if (v->why)
+		buf_printf(out, "; %s", v->why);
+	if (has_status(v, JOB_FAILED_OOM))
+		put_out_of_memory(v, out);
+	else if (has_status(v, JOB_TIMEOUT))
+		buf_puts(out, "; its time limit was over");
+	if (v->seconds >= 0 && v->log && *v->log && !went_well)
+		buf_printf(out, "; its output is in %s", v->log);
+}
+
+/* For how long, where, and what it holds there. */
+static void put_running(const struct view_job *v, struct buf *out)
+{
+	buf_puts(out, "it is running");
+	if (v->seconds >= 0)
+		buf_printf(out, " for %.0fs", v->seconds);
+	for (uint32_t i = 0; i < v->n_use; i++) {
+		buf_printf(out, "%s gpu%" PRId32, i ? "," : " on", v->use[i].gpu);
+		if (v->is_sampled)
+			buf_printf(out, ":%" PRId64 " MiB", v->use[i].now_mib);
+	}
+	if (v->n_use && v->declared_mib > 0)
+		buf_printf(out, ", declared %" PRId64 " MiB", v->declared_mib);
+	if (v->is_cancelling || v->is_timing_out)
+		buf_puts(out, "; it is being stopped");
+	if (v->log && *v->log)
+		buf_printf(out, "; its output is in %s", v->log);
 }
 
 static json_t *why_one(const struct view_job *v)
 {
 	CLEANUP(buf_done) struct buf why = {0};
 
-	if (v->why)
+	if (v->state == VIEW_DONE || v->state == VIEW_DONE_BEFORE)
+		put_end(v, &why);
+	else if (v->why)
 		buf_puts(&why, v->why);
 	else if (v->state == VIEW_RUNNING)
-		buf_puts(&why, "it is running");
-	else if (v->state == VIEW_PENDING)
-		buf_puts(&why, "it is looked at again at the next turn");
+		put_running(v, &why);
 	else
-		put_end(v, &why);
+		buf_puts(&why, "it is looked at again at the next turn");
 	return json_pack("{s:I,s:s,s:s,s:s}", "job", (json_int_t)v->no, "state", state_word(v),
 		"why", buf_str(&why), "command", v->command);
 }
@@ -180,7 +243,8 @@ static json_t *answer_why(struct run *r, const json_t *request)
 			json_array_append_new(rows, why_one(&v.jobs[k]));
 		else
 			fail(failed, json_is_string(word) ? json_string_value(word) : "?",
-				"there is no such job");
+				no_such_job(
+					r, json_is_string(word) ? json_string_value(word) : "?"));
 	}
 	for (i = 0; !json_array_size(words) && i < v.n_jobs; i++)
 		if (v.jobs[i].state == VIEW_PENDING || v.jobs[i].state == VIEW_HANDED)
@@ -350,24 +414,6 @@ int run_control_open(struct run *r, struct err *e)
 	return 0;
 }
 
-void run_control_close(struct run *r)
-{
-	struct control *control = r->control;
-
-	if (!control)
-		return;
-	for (size_t i = 0; i < CLIENTS_MAX; i++)
-		if (control->clients[i])
-			client_free(control->clients[i]);
-	event_free(control->event);
-	close(control->fd);
-	unlinkat(r->dirfd, "run.sock", 0);
-	free(control);
-	r->control = NULL;
-}
-
-/* --- the other side --- */
-
 static int wait_for(int fd, short what, int64_t deadline_ms)
 {
 	struct pollfd p = {.fd = fd, .events = what};
@@ -378,6 +424,47 @@ static int wait_for(int fd, short what, int64_t deadline_ms)
 	if (poll(&p, 1, (int)left) < 0 && errno != EINTR)
 		return -errno;
 	return 0;
+}
+
+/* What was asked may have been the end of the run: who asked gets the answer all the same. */
+static void send_rest(struct client *c)
+{
+	int64_t deadline = clock_boot_ms() + LAST_ANSWER_MS;
+
+	while (c->out.len) {
+		ssize_t n = send(c->fd, c->out.data, c->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n > 0)
+			buf_drop(&c->out, (size_t)n);
+		else if ((errno != EAGAIN && errno != EINTR) ||
+			 wait_for(c->fd, POLLOUT, deadline) < 0)
+			return;
+	}
+}
+
+void run_control_close(struct run *r)
+{
+	struct control *control = r->control;
+
+	if (!control)
+		return;
+	for (size_t i = 0; i < CLIENTS_MAX; i++)
+		if (control->clients[i]) {
+			send_rest(control->clients[i]);
+			client_free(control->clients[i]);
+		}
+	event_free(control->event);
+	close(control->fd);
+	unlinkat(r->dirfd, "run.sock", 0);
+	free(control);
+	r->control = NULL;
+}
+
+/* --- the other side --- */
+
+static int left_before(struct err *e)
+{
+	return err_set(e, -EPIPE, "the scheduler of this log directory left before it answered");
 }
 
 static int read_answer(int fd, json_t **ret, struct err *e)
@@ -409,8 +496,7 @@ static int read_answer(int fd, json_t **ret, struct err *e)
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (got <= 0)
-			return err_set(e, -EPIPE,
-				"the scheduler of this log directory left before it answered");
+			return left_before(e);
 		b.len += (size_t)got;
 	}
 }
@@ -433,7 +519,9 @@ int run_control_ask(const char *log_dir, const json_t *request, json_t **ret, st
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return -ESRCH;
 	r = wire_put_json(&out, request, e);
-	if (!r)
-		r = fd_write_all(fd, out.data, out.len);
-	return r < 0 ? r : read_answer(fd, ret, e);
+	if (r < 0)
+		return r;
+	if (fd_write_all(fd, out.data, out.len) < 0)
+		return left_before(e);
+	return read_answer(fd, ret, e);
 }

@@ -239,17 +239,20 @@ static void judge_absence(struct run *r, struct run_job *j)
 
 		run_settle(r, j, &end, 0);
 	} else {
+		CLEANUP_FREE char *why = xasprintf(
+			"what became of attempt %u can't be known (%s); it keeps its memory. `gpustow run retry %" PRIu64
+			"` starts it again, `gpustow run cancel %" PRIu64 "` gives it up",
+			rec->last->attempt,
+			strcmp(rec->last->machine_key, r->hello.machine_key)
+				? "it was started on another machine"
+			: same_root ? "the node's record of it is gone"
+				    : "the node's state directory is another one",
+			rec->no, rec->no);
+
 		if (j->phase != PHASE_UNKNOWN || j->attempt->said_start == false)
-			run_warn(r,
-				"job %" PRIu64
-				": what became of attempt %u can't be known (%s); it keeps its memory. `gpustow run retry %" PRIu64
-				"` starts it again, `gpustow run cancel %" PRIu64 "` gives it up",
-				rec->no, rec->last->attempt,
-				strcmp(rec->last->machine_key, r->hello.machine_key)
-					? "it was started on another machine"
-				: same_root ? "the node's record of it is gone"
-					    : "the node's state directory is another one",
-				rec->no, rec->no);
+			run_warn(r, "job %" PRIu64 ": %s", rec->no, why);
+		free(j->why_text);
+		j->why_text = TAKE_PTR(why);
 		j->attempt->said_start = true;
 		j->phase = PHASE_UNKNOWN;
 	}

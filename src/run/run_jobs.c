@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "run/jobsfile.h"
 
+#include <inttypes.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,9 +125,32 @@ static void take_line(struct run *r, struct run_job *j, const struct jobline *li
 	j->timeout_ms = line->timeout_ms;
 	j->retries = line->retries;
 	j->cancel |= line->cancel;
+	j->line_cancel = line->cancel;
 	set_text(&j->name, line->name);
 	set_text(&j->after, line->after);
 	set_text(&j->gpu, line->gpu);
+}
+
+/* What earlier runs made of a line's job, when this run first has it: done, or failed and to be run again. */
+static void look_back(struct run *r, struct run_job *j)
+{
+	enum job_status status = j->rec->status;
+
+	if (j->result || j->was_ok || !job_status_is_terminal(status))
+		return;
+	if (status == JOB_OK) {
+		j->was_ok = true;
+		if (r->is_introduced)
+			run_jobs_say_skipped(r, j);
+	} else if (r->config->retry_failed && status != JOB_CANCELLED) {
+		journal_retry(r->journal, j->rec);
+	}
+}
+
+void run_jobs_say_skipped(struct run *r, const struct run_job *j)
+{
+	run_say(r, "job %" PRIu64 " already completed ok — skipping (journal): %s", j->rec->no,
+		run_text(r, j->rec->command));
 }
 
 /* Lines with `cancel` are numbered first, as gpusched does. */
@@ -178,6 +202,7 @@ static void take_list(struct run *r, const struct jobsfile *f)
 	for (size_t i = 0; i < f->n; i++) {
 		r->lines[i] = run_job_of(r, journal_find(r->journal, f->lines[i].key));
 		take_line(r, r->lines[i], &f->lines[i], (uint32_t)i);
+		look_back(r, r->lines[i]);
 	}
 	for (size_t i = 0; i < n_before; i++)
 		vanished += is_renamed(before[i], f);

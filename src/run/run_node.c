@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct run_job *job_in(struct run *r, const json_t *msg)
 {
@@ -127,6 +128,16 @@ void run_node_say_start(struct run *r, struct run_job *j)
 		buf_str(&what), run_text(r, j->rec->command));
 }
 
+/* By the kernel's own count, since somebody may have set the clock meanwhile; by the clock where that's not known. */
+static int64_t boot_ms_of(int64_t ticks, int64_t wall_ms)
+{
+	int64_t now_ms = clock_boot_ms(), hz = sysconf(_SC_CLK_TCK), began_ms;
+
+	began_ms = ticks > 0 && hz > 0 ? ticks / hz * 1000 + ticks % hz * 1000 / hz
+				       : now_ms - (clock_wall_ms() - wall_ms);
+	return began_ms < now_ms ? began_ms : now_ms;
+}
+
 void run_node_mark_started(
 	struct run *r, struct run_job *j, int64_t pid, int64_t ticks, int64_t wall_ms)
 {
@@ -134,7 +145,7 @@ void run_node_mark_started(
 	j->attempt->pid = pid;
 	j->attempt->start_ticks = (uint64_t)ticks;
 	j->attempt->started_wall_ms = wall_ms;
-	j->attempt->started_boot_ms = clock_boot_ms() - (clock_wall_ms() - wall_ms);
+	j->attempt->started_boot_ms = boot_ms_of(ticks, wall_ms);
 	if (!j->rec->was_started && pid > 0)
 		journal_started(r->journal, j->rec, pid, (uint64_t)ticks);
 	r->board_is_old = true;

@@ -36,16 +36,17 @@ static void fill(struct run *r)
 		if (!rec->no)
 			continue;
 		j = run_job_of(r, rec);
-		if (run_job_is_pending(j) && rec->status != JOB_RUNNING)
-			j->why_text = xstrdup("no scheduler is running; a new run starts it");
-		if (rec->status != JOB_RUNNING)
+		if (rec->status != JOB_RUNNING) {
+			if (run_job_is_pending(j))
+				j->why_text = xstrdup(
+					"no scheduler is running; the next run looks at it again");
 			continue;
+		}
 		run_attempt_new(j);
 		j->attempt->declared_mib = rec->last->bound_vram;
 		j->phase = PHASE_UNKNOWN;
-		free(j->why_text);
 		j->why_text =
-			xstrdup("in flight when its scheduler ended; a new one takes it over");
+			xstrdup("in flight when its scheduler ended; the next run takes it over");
 	}
 	/* What isn't done is a line as far as the journal can tell. */
 	r->lines = xcalloc(r->n_jobs, sizeof(*r->lines));

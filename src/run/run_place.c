@@ -26,14 +26,6 @@
 
 /* --- the plan's input --- */
 
-static bool is_chosen(const struct run *r, int32_t index)
-{
-	for (uint32_t i = 0; i < r->config->n_gpus; i++)
-		if (r->config->gpus[i] == index)
-			return true;
-	return !r->config->n_gpus;
-}
-
 static int64_t own_held(const struct run *r, uint32_t card)
 {
 	int64_t sum = 0;
@@ -106,10 +98,11 @@ static void fill_card(const struct run *r, uint32_t i, struct plan_card *ret)
 		.ci = card->ci,
 		.numa = card->numa,
 		.nvlink_peers = card->nvlink_peers,
-		.was_seen = gpu_is_placeable(card)};
+		/* A card that --gpus leaves out is never a hope for anything. */
+		.was_seen = gpu_is_placeable(card) && run_is_chosen(r, card->index)};
 	ret->is_usable = card->state == GPU_OK && gpu_is_placeable(card) &&
 			 value_is_present(total) && value_is_present(used) &&
-			 is_chosen(r, card->index);
+			 run_is_chosen(r, card->index);
 	ret->room.total_mib = value_is_present(total) ? total.v : 0;
 	/* What a lane keeps for its next one is as little free as what others were promised. */
 	ret->room.promised_mib =
@@ -443,11 +436,14 @@ static void say_long_wait(
 {
 	CLEANUP(buf_done) struct buf text = {0};
 
-	if (j->said_wait || c->now_ms - j->waiting_since_ms < LONG_WAIT_MS)
+	bool is_hopeless = j->why->why == WHY_THRESHOLD; /* until an option is another */
+
+	if (j->said_wait || (!is_hopeless && c->now_ms - j->waiting_since_ms < LONG_WAIT_MS))
 		return;
 	j->said_wait = true;
 	plan_why_text(j->why, &c->node, NULL, p, &text);
-	run_say(r, "job %" PRIu64 " has been waiting for 5 minutes: %s", j->rec->no,
+	run_say(r, "job %" PRIu64 " %s: %s", j->rec->no,
+		is_hopeless ? "waits for ever" : "has been waiting for 5 minutes",
 		j->why_text ? j->why_text : buf_str(&text));
 }
 

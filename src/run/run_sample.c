@@ -13,6 +13,14 @@
 
 #define QUERY_FAILURES_MAX 5
 
+static struct run_use *use_of(struct run_attempt *a, int32_t gpu)
+{
+	for (uint32_t i = 0; i < a->n_use; i++)
+		if (a->use[i].gpu == gpu)
+			return &a->use[i];
+	return NULL;
+}
+
 static void remember_cards(struct run *r)
 {
 	const struct gpu_snapshot *s = &r->sample.snap;
@@ -37,6 +45,45 @@ static void remember_cards(struct run *r)
 		r->known[k].is_instance = gpu_is_instance(card);
 		r->known[k].is_mig_parent = card->is_mig_parent;
 		r->known[k].total_mib = card->m[METRIC_MEM_TOTAL].v;
+	}
+}
+
+/* Which jobs of this run are on it: "; job 2 and 7 are on it". */
+static void put_jobs_on(const struct run *r, int32_t index, struct buf *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_jobs; i++) {
+		struct run_job *j = r->jobs[i];
+
+		if (j->attempt && use_of(j->attempt, index))
+			buf_printf(
+				b, "%s%" PRIu64, n++ ? ", " : "; running there: job ", j->rec->no);
+	}
+}
+
+/* A card that stops answering, and one that's back: jobs wait for it, and some are on it. */
+static void say_away(struct run *r)
+{
+	const struct gpu_snapshot *s = &r->sample.snap;
+
+	for (uint32_t k = 0; k < r->n_known; k++) {
+		CLEANUP(buf_done) struct buf b = {0};
+		int at = gpu_find_uuid(s, r->known[k].uuid);
+		bool is_away = at < 0 || s->cards[at].state != GPU_OK;
+
+		if (is_away == r->known[k].is_away || r->known[k].is_instance ||
+			!run_is_chosen(r, r->known[k].index))
+			continue;
+		r->known[k].is_away = is_away;
+		if (!is_away) {
+			run_say(r, "gpu %d answers again", r->known[k].index);
+			continue;
+		}
+		put_jobs_on(r, r->known[k].index, &b);
+		run_warn(r, "gpu %d does not answer any more (%s): nothing is started on it%s",
+			r->known[k].index, at < 0 ? "missing" : gpu_state_name(s->cards[at].state),
+			buf_str(&b));
 	}
 }
 
@@ -86,14 +133,6 @@ static void say_gpus(struct run *r)
 	if (!r->config->n_gpus && !r->config->only_settle)
 		run_say(r, "discovered GPUs: [%s]", buf_str(&b));
 	r->said_gpus = true;
-}
-
-static struct run_use *use_of(struct run_attempt *a, int32_t gpu)
-{
-	for (uint32_t i = 0; i < a->n_use; i++)
-		if (a->use[i].gpu == gpu)
-			return &a->use[i];
-	return NULL;
 }
 
 static int64_t overall_peak(const struct run_attempt *a, int32_t *ret_gpu)
@@ -199,6 +238,8 @@ static void take_rows(struct run *r)
 		if (row->peak_mib > use->peak_mib)
 			use->peak_mib = row->peak_mib;
 		j->attempt->is_sampled |= row->is_sampled;
+		if (row->is_sampled)
+			j->attempt->seen_boot_ms = s->snap.ended_ms;
 	}
 }
 
@@ -209,6 +250,7 @@ static void tell_of_jobs(struct run *r)
 
 		if (!j->attempt || j->phase != PHASE_STARTED)
 			continue;
+		j->attempt->n_looks++;
 		add_util(r, j);
 		if (j->attempt->is_sampled) {
 			say_peak(r, j);
@@ -271,6 +313,7 @@ void run_take_sample(struct run *r, const json_t *msg)
 	if (!r->said_gpus)
 		say_gpus(r);
 	say_left_out(r);
+	say_away(r);
 	take_rows(r);
 	tell_of_jobs(r);
 	run_wake(r);

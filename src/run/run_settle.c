@@ -24,6 +24,7 @@ struct outcome {
 	int64_t returncode;
 	double seconds;
 	int64_t peak_mib;
+	bool is_peak_known; /* its memory was seen, and late enough in its life to say what it needs */
 	char label[192];
 };
 
@@ -85,13 +86,30 @@ static int64_t returncode_of(const struct attempt_end *end)
 	}
 }
 
+/*
+ * Jobs start between two samples: one may have seen a short job while it was still loading, and never again. What it held
+ * then is no measure of what it needs, unless that was too much already.
+ */
+static bool is_peak_known(const struct run *r, const struct run_attempt *a,
+	const struct attempt_end *end, const struct outcome *o)
+{
+	int64_t life_ms = end->ended_boot_ms - end->started_boot_ms;
+
+	if (!a->is_sampled)
+		return false;
+	if (a->declared_mib > 0 &&
+		(double)o->peak_mib > (double)a->declared_mib * (1 + r->config->tolerance))
+		return true;
+	return !end->started_boot_ms || a->seen_boot_ms - end->started_boot_ms >= life_ms / 2;
+}
+
 static void judge_memory(const struct run *r, const struct run_attempt *a, struct outcome *o)
 {
 	double declared = (double)a->declared_mib, peak = (double)o->peak_mib;
 
 	o->status = JOB_OK;
 	set_label(o, "OK");
-	if (!a->n_use || !a->is_sampled)
+	if (!a->n_use || !o->is_peak_known)
 		o->verdict = a->n_use ? "unattributed" : "ok";
 	else if (a->declared_mib <= 0)
 		o->verdict = "ok";
@@ -116,6 +134,7 @@ static void judge(const struct run *r, const struct run_job *j, const struct att
 	o->seconds = end->started_boot_ms
 			     ? (double)(end->ended_boot_ms - end->started_boot_ms) / 1000
 			     : 0;
+	o->is_peak_known = is_peak_known(r, a, end, o);
 	if (stopped && end->reason == STOP_CANCEL) {
 		o->status = JOB_CANCELLED;
 		o->verdict = "cancelled";
@@ -141,18 +160,15 @@ static void judge(const struct run *r, const struct run_job *j, const struct att
 	}
 }
 
-/* ceil(1.25 * max(peak, declared)), at most what its largest cards can hold; -1 when there's nothing to go by. */
+/* ceil(1.25 * max(peak, declared)), at most what the cards it may have can hold; -1 when there's nothing to go by. */
 static int64_t bumped(const struct run *r, const struct run_job *j, int64_t peak)
 {
 	int64_t declared = j->attempt->declared_mib, base = peak > declared ? peak : declared,
-		cap = 0, next;
+		cap = run_largest_place(r, j), next;
 
 	if (base <= 0)
 		return -1;
 	next = base + base / 4 + (base % 4 != 0);
-	for (uint32_t i = 0; i < r->n_known; i++)
-		if (r->known[i].total_mib > cap && !r->known[i].is_mig_parent)
-			cap = r->known[i].total_mib;
 	cap -= r->config->margin_mib;
 	/* Never below what it was given: a cap that small means the card shrank, not the job. */
 	if (cap > 0 && next > cap)
@@ -165,7 +181,7 @@ static bool retry_oom(struct run *r, struct run_job *j, const struct outcome *o)
 	int64_t allowed = j->retries >= 0 ? j->retries : r->config->oom_retries, next;
 	struct job_record *rec = j->rec;
 
-	if (o->status != JOB_FAILED_OOM || rec->last->attempts + 1 > allowed || r->is_stopping)
+	if (o->status != JOB_FAILED_OOM || rec->last->attempts + 1 > allowed)
 		return false;
 	next = bumped(r, j, o->peak_mib);
 	if (next > 0) {
@@ -187,16 +203,24 @@ static bool retry_oom(struct run *r, struct run_job *j, const struct outcome *o)
 	return true;
 }
 
-static void put_peaks(const struct run_attempt *a, struct buf *b)
+static void put_peaks(const struct run_attempt *a, const struct outcome *o, struct buf *b)
 {
-	if (!a->n_use)
+	if (!a->n_use) {
 		buf_puts(b, "n/a (CPU job)");
-	else if (!a->is_sampled)
-		buf_puts(b, "n/a (not sampled: it ended before a sample saw it on the GPU)");
-	else
-		for (uint32_t i = 0; i < a->n_use; i++)
-			buf_printf(b, "%sgpu%d:%" PRId64 " MiB", i ? ", " : "", a->use[i].gpu,
-				a->use[i].peak_mib);
+		return;
+	}
+	if (!a->is_sampled) {
+		buf_puts(
+			b, a->n_looks < 2
+				   ? "n/a (not sampled: it ended before a sample saw it on the GPU)"
+				   : "n/a (not sampled: no sample saw it hold memory of its GPU)");
+		return;
+	}
+	for (uint32_t i = 0; i < a->n_use; i++)
+		buf_printf(b, "%sgpu%d:%" PRId64 " MiB", i ? ", " : "", a->use[i].gpu,
+			a->use[i].peak_mib);
+	if (!o->is_peak_known)
+		buf_puts(b, " or more (no sample saw the second half of it)");
 }
 
 static void put_declared(
@@ -204,7 +228,7 @@ static void put_declared(
 {
 	double d = (double)a->declared_mib, peak = (double)o->peak_mib;
 
-	if (!a->is_sampled || a->declared_mib <= 0 || o->status != JOB_OK)
+	if (!o->is_peak_known || a->declared_mib <= 0 || o->status != JOB_OK)
 		return;
 	buf_printf(b, " | declared %" PRId64 " MiB → ", a->declared_mib);
 	if (!strcmp(o->verdict, "over"))
@@ -224,7 +248,7 @@ static void say_finish(struct run *r, const struct run_job *j, const struct atte
 
 	if (end->was_killed)
 		run_warn(r, "job %" PRIu64 " did not exit after SIGTERM — SIGKILL", j->rec->no);
-	put_peaks(a, &b);
+	put_peaks(a, o, &b);
 	put_declared(r, a, o, &b);
 	if (a->util_n)
 		buf_printf(&b, " | avg gpu util %.0f%%", a->util_sum / a->util_n);
@@ -263,10 +287,12 @@ static void record_done(
 		.returncode = o->returncode,
 		.peaks = peaks,
 		.seconds = o->seconds,
-		.how = end_how_name(end->how)};
+		.how = end_how_name(end->how),
+		.why = end->how == END_LAUNCH_FAILED ? end->text : NULL};
 
+	/* Suggestions are made from these: a job that went well is remembered with a peak that is one, or with none. */
 	for (uint32_t i = 0; i < a->n_use; i++)
-		if (a->use[i].peak_mib > 0)
+		if (a->use[i].peak_mib > 0 && (o->is_peak_known || o->status != JOB_OK))
 			peaks[d.n_peaks++] = (struct journal_peak){
 				.gpu = a->use[i].gpu, .mib = a->use[i].peak_mib};
 	d.has_util = a->util_n > 0;
@@ -327,7 +353,8 @@ void run_settle(struct run *r, struct run_job *j, const struct attempt_end *end,
 
 void run_settle_infeasible(struct run *r, struct run_job *j, const char *why)
 {
-	struct journal_done d = {.status = JOB_INFEASIBLE, .returncode = 1, .seconds = -1};
+	struct journal_done d = {
+		.status = JOB_INFEASIBLE, .returncode = 1, .seconds = -1, .why = why};
 
 	run_warn(r, "job %" PRIu64 " INFEASIBLE — %s; marking failed: %s", j->rec->no, why,
 		run_text(r, j->rec->command));

@@ -40,8 +40,8 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 
 	if (j->why_text)
 		return j->why_text;
-	if (r->is_draining)
-		return "the run is draining";
+	if (r->is_draining || r->is_stopping)
+		return r->is_stopping ? "the run is stopping" : "the run is draining";
 	if (c->why_none[0] && j->gpus)
 		return keep(m, xstrdup(c->why_none));
 	if (!j->why || j->why->what == PLAN_START || (!j->why->need_mib && j->why->why == WHY_NONE))
@@ -50,20 +50,31 @@ static const char *why_of(const struct run *r, const struct run_job *j, const st
 	return keep(m, buf_take(&b));
 }
 
-/* A better declaration: the highest peak and a tenth, in whole 256 MiB; -1 when the one it had is within the tolerance. */
+/*
+ * A better declaration, in whole 256 MiB: the highest peak and a tenth; after running out of memory what a retry would get,
+ * a quarter more than it had. -1 when the one it had is within the tolerance, and for jobs that failed otherwise: how far
+ * these came says little of what they need.
+ */
 static int64_t suggestion(const struct run *r, const struct job_record *rec)
 {
 	double declared = (double)rec->last->bound_vram, band = r->config->tolerance, steps;
+	bool is_oom = rec->status == JOB_FAILED_OOM;
 	int64_t peak = 0;
+
+	if (rec->status != JOB_OK && !is_oom)
+		return -1;
 
 	for (size_t i = 0; i < rec->last->n_peaks; i++)
 		if (rec->last->peaks[i].mib > peak)
 			peak = rec->last->peaks[i].mib;
-	if (!peak || (rec->last->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
-			     (double)peak >= declared * (1 - band)))
+	if (is_oom && peak < rec->last->bound_vram)
+		peak = rec->last->bound_vram;
+	if (!peak ||
+		(!is_oom && rec->last->bound_vram > 0 && (double)peak <= declared * (1 + band) &&
+			(double)peak >= declared * (1 - band)))
 		return -1;
 	/* Up by hand: for ceil() alone every start of the program would load libm. */
-	steps = (double)peak * 1.1 / 256;
+	steps = (double)peak * (is_oom ? 1.25 : 1.1) / 256;
 	return ((int64_t)steps + ((double)(int64_t)steps < steps)) * 256;
 }
 
@@ -96,8 +107,10 @@ static void fill_flight(struct run_job *j, struct view_job *v, struct view_use *
 	v->is_cancelling = a && a->want_stop;
 	v->is_timing_out = a && a->said_timeout;
 	v->was_taken_over = j->phase == PHASE_ORPHAN || (a && a->was_taken_over);
-	if (j->phase == PHASE_UNKNOWN)
-		v->why = "handed to the node; what became of it is being asked";
+	v->is_unknown = j->phase == PHASE_UNKNOWN;
+	if (v->is_unknown)
+		v->why = j->why_text ? j->why_text
+				     : "handed to the node; what became of it is being asked";
 	else if (v->state == VIEW_HANDED)
 		v->why = "handed to the node, start not confirmed";
 	if (!a)
@@ -133,6 +146,10 @@ static void fill_done(
 	v->avg_util = rec->last->avg_util;
 	v->is_sampled = rec->last->n_peaks > 0;
 	v->suggested_mib = suggestion(r, rec);
+	/* What it was started with, which its line may not say any more. */
+	if (rec->last->attempt)
+		v->declared_mib = rec->last->bound_vram;
+	v->why = rec->last->why && *rec->last->why ? rec->last->why : NULL;
 	v->use = *uses;
 	v->n_use = (uint32_t)rec->last->n_peaks;
 	for (size_t i = 0; i < rec->last->n_peaks; i++)
@@ -271,6 +288,7 @@ static void fill_cards(const struct run *r, const struct run_cluster *c, struct 
 			.used_mib = present_or(card->m[METRIC_MEM_USED], -1),
 			.foreign_mib = room->foreign_mib,
 			.budget_mib = room->budgets_mib,
+			.promised_mib = room->promised_mib,
 			.free_mib = card_free(room),
 			.util_pct = (int32_t)present_or(card->m[METRIC_UTIL_GPU], -1),
 			.is_usable = c->cards[i].is_usable,

@@ -51,6 +51,8 @@ struct run_attempt {
 	struct run_use use[GPU_MAX];
 	uint32_t n_use;
 	bool is_sampled, was_taken_over;
+	uint32_t n_looks; /* samples taken in while it ran, whether they showed it or not */
+	int64_t seen_boot_ms; /* the last sample that tells what it has held up to then; 0: none */
 	bool said_start, said_exceeds, said_timeout, said_cancel;
 	int64_t said_peak_mib; /* --verbose */
 	double util_sum;
@@ -85,9 +87,10 @@ struct run_job {
 	int64_t timeout_ms, retries;
 	char *name, *after, *gpu;
 	bool cancel; /* on its line, or asked for by `run cancel` */
+	bool line_cancel; /* on its line, as the file is now */
 	bool said_wait, is_stuck; /* stuck: can't go on by itself (a dependency ended badly) */
 	bool said_orphan;
-	bool was_ok; /* when this run began, by the journal */
+	bool was_ok; /* before this run had it, by the journal; said once */
 	uint32_t never_n;
 	/* While it waits. */
 	int64_t waiting_since_ms;
@@ -147,6 +150,7 @@ struct run {
 		char uuid[GPU_UUID_LEN];
 		int32_t index, gi, ci;
 		bool is_instance, is_mig_parent;
+		bool is_away; /* it doesn't answer, which was said */
 		int64_t total_mib;
 	} known[GPU_MAX]; /* every card and MIG instance that ever answered */
 	uint32_t n_known;
@@ -203,6 +207,7 @@ int run_jobs_read_first(
 void run_jobs_reread(struct run *r);
 /* What a long list took to be read goes back to the system, so that it isn't held for as long as the run lasts. */
 void run_jobs_give_back(void);
+void run_jobs_say_skipped(struct run *r, const struct run_job *j);
 struct run_job *run_job_of(struct run *r, struct job_record *rec);
 struct run_job *run_job_find(struct run *r, const char *word); /* number or name */
 struct run_job *run_job_attempt(
@@ -264,6 +269,10 @@ void run_place_unsend(struct run *r);
 uint64_t run_only_cards(const struct run *r, const struct run_job *j);
 /* Why the gpu= list names nothing that jobs are placed on; NULL when it does, or there's none. */
 const char *run_why_no_card(const struct run *r, const struct run_job *j);
+/* --gpus names it, or there's no --gpus. */
+bool run_is_chosen(const struct run *r, int32_t index);
+/* The most MiB that as many cards as the job wants have, each of them, of those it may have at all; 0: not known. */
+int64_t run_largest_place(const struct run *r, const struct run_job *j);
 /* The gpu= list names something of this sample, of whatever use. */
 bool run_names_cards(const struct run *r, const struct run_job *j);
 /* Every card and instance that ever answered does. */

@@ -41,6 +41,7 @@ struct view_job {
 	int64_t started_wall_ms; /* 0 unknown */
 	double seconds; /* running: so far; done: whole; < 0 unknown */
 	bool is_cancelling, is_timing_out;
+	bool is_unknown; /* handed over, and what became of it isn't known (yet) */
 	bool was_taken_over; /* from a scheduler that died */
 	int64_t pid; /* 0 unknown */
 	const char *log; /* path, NULL */
@@ -49,7 +50,7 @@ struct view_job {
 	uint32_t want_gpus;
 	int64_t attempts; /* completed ones */
 	int64_t bumped_mib; /* vram after an OOM; -1 none */
-	const char *why; /* the reason it waits, a sentence; NULL */
+	const char *why; /* the reason it waits, or was never started: a sentence; NULL */
 	int64_t waiting_ms;
 	/* done */
 	const char *status; /* journal word */
@@ -58,7 +59,7 @@ struct view_job {
 	int64_t returncode;
 	bool has_util;
 	double avg_util;
-	int64_t suggested_mib; /* a better declaration from the peaks; -1 none */
+	int64_t suggested_mib; /* a better declaration: from the peaks, or after running out of memory; -1 none */
 };
 
 struct view_card {
@@ -69,6 +70,7 @@ struct view_card {
 	int64_t own_mib; /* of used: held by jobs of this run */
 	int64_t foreign_mib; /* as the scheduler counts it */
 	int64_t budget_mib; /* promised to running jobs (all of this user's) */
+	int64_t promised_mib; /* to other users' jobs, and to what waits in lanes */
 	int64_t free_mib; /* for a newcomer, before the margin */
 	int32_t util_pct; /* -1 unknown */
 	bool is_usable; /* in --gpus, and answering */

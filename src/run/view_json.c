@@ -68,6 +68,11 @@ static const char *state_name(enum view_state s)
 	return "done";
 }
 
+static bool is_done(const struct view_job *j)
+{
+	return j->state == VIEW_DONE || j->state == VIEW_DONE_BEFORE;
+}
+
 static json_t *gpus(const struct view_job *j)
 {
 	json_t *a = json_array();
@@ -86,8 +91,10 @@ static json_t *use(const struct view_job *j)
 		json_t *row = json_object();
 
 		set_int(row, "gpu", j->use[i].gpu);
-		set_known(row, "now_mib", j->state == VIEW_RUNNING ? j->use[i].now_mib : -1);
-		set_known(row, "peak_mib", j->use[i].peak_mib);
+		/* Nobody has looked yet, or saw nothing: not the same as none. */
+		set_known(row, "now_mib",
+			j->state == VIEW_RUNNING && j->is_sampled ? j->use[i].now_mib : -1);
+		set_known(row, "peak_mib", j->is_sampled || is_done(j) ? j->use[i].peak_mib : -1);
 		json_array_append_new(a, row);
 	}
 	return a;
@@ -111,13 +118,13 @@ static void set_attempt(json_t *o, const struct view_job *j)
 
 static void set_result(json_t *o, const struct view_job *j)
 {
-	bool is_done = j->state == VIEW_DONE || j->state == VIEW_DONE_BEFORE;
+	bool done = is_done(j);
 
-	set_text(o, "status", is_done ? j->status : NULL);
-	set_text(o, "verdict", is_done ? j->verdict : NULL);
-	set(o, "returncode", is_done && j->has_returncode ? json_integer(j->returncode) : NULL);
+	set_text(o, "status", done ? j->status : NULL);
+	set_text(o, "verdict", done ? j->verdict : NULL);
+	set(o, "returncode", done && j->has_returncode ? json_integer(j->returncode) : NULL);
 	set_real(o, "avg_util_pct", j->avg_util, j->has_util);
-	set_known(o, "suggested_vram_mib", is_done ? j->suggested_mib : -1);
+	set_known(o, "suggested_vram_mib", done ? j->suggested_mib : -1);
 }
 
 static json_t *job(const struct view_job *j)
@@ -136,7 +143,7 @@ static json_t *job(const struct view_job *j)
 	set_int(o, "gpus_wanted", j->want_gpus);
 	set_int(o, "attempts", j->attempts);
 	set_known(o, "vram_after_oom_mib", j->bumped_mib);
-	set_text(o, "why", is_pending ? j->why : NULL);
+	set_text(o, "why", j->why);
 	set_known(o, "waiting_ms", is_pending ? j->waiting_ms : -1);
 	set_attempt(o, j);
 	set_result(o, j);
@@ -158,6 +165,7 @@ static json_t *card(const struct view_card *c)
 	set_known(o, "own_mib", c->own_mib);
 	set_known(o, "foreign_mib", c->foreign_mib);
 	set_known(o, "budget_mib", c->budget_mib);
+	set_int(o, "promised_to_others_mib", c->promised_mib);
 	/* Below zero is a figure here: more is promised than there is. */
 	set(o, "free_mib",
 		c->total_mib < 0 || c->foreign_mib < 0 ? NULL : json_integer(c->free_mib));

@@ -82,7 +82,7 @@ static void put_share(struct buf *b, int64_t part_mib, int64_t of_mib)
 
 static void put_card_figures(struct row *r, const struct view_card *c)
 {
-	CLEANUP(buf_done) struct buf used = {0}, room = {0};
+	CLEANUP(buf_done) struct buf used = {0}, room = {0}, promised = {0};
 
 	bool is_measured = c->used_mib >= 0 || c->foreign_mib >= 0;
 
@@ -100,6 +100,10 @@ static void put_card_figures(struct row *r, const struct view_card *c)
 	if (is_measured)
 		text_put_mib(&room, c->free_mib);
 	row_printf(r, ROW_PLAIN, "  free %s", is_measured ? room.data : "-");
+	if (c->promised_mib > 0) {
+		text_put_mib(&promised, c->promised_mib);
+		row_printf(r, ROW_PLAIN, "  promised to others %s", promised.data);
+	}
 	if (c->util_pct >= 0)
 		row_printf(r, ROW_PLAIN, "  util %d%%", c->util_pct);
 	else
@@ -177,7 +181,7 @@ static const char *running_note(const struct view_job *j)
 	if (j->is_timing_out)
 		return "  timing out";
 	if (j->state == VIEW_HANDED)
-		return "  starting";
+		return j->is_unknown ? "  unknown" : "  starting";
 	return j->was_taken_over ? "  taken over" : NULL;
 }
 

@@ -159,7 +159,9 @@ def test_status_of_a_dead_scheduler(world):
     crash(world, r)
     v = world.ask_json("run", "status", "--json")
     assert v["scheduler"]["is_running"] is False and v["jobs"][0]["job"] == 1
-    assert "a new one takes it over" in (v["jobs"][0]["why"] or "") or v["jobs"][0]["state"] in ("starting", "running")
+    assert v["jobs"][0]["why"] == "in flight when its scheduler ended; the next run takes it over"
+    assert "in flight when its scheduler ended" in world.ask("run", "why", "1").out
+    assert "  unknown" in world.ask("run", "status").out
     r = world.run()
     r.sees("taken over")
     let_go(world, r)

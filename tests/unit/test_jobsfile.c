@@ -190,7 +190,7 @@ static void test_a_cpu_job(void **state)
 	assert_int_equal(l.gpus, 0);
 }
 
-static void test_every_error_of_the_specification(void **state)
+static void test_p7_p9_p12_every_error_of_the_specification(void **state)
 {
 	static const char *const rows[][2] = {
 		{"[vram=1G x", "1: unterminated '[...]' attribute block"},
@@ -404,7 +404,7 @@ int main(void)
 		cmocka_unit_test(test_p13_defaults_with_an_empty_block),
 		cmocka_unit_test(test_last_one_wins_and_python_integers),
 		cmocka_unit_test(test_a_cpu_job),
-		cmocka_unit_test(test_every_error_of_the_specification),
+		cmocka_unit_test(test_p7_p9_p12_every_error_of_the_specification),
 		cmocka_unit_test(test_our_own_errors),
 		cmocka_unit_test(test_a_broken_line_keeps_its_name),
 		cmocka_unit_test(test_all_errors_with_their_lines),

@@ -85,6 +85,16 @@ static void end_child(pid_t pid)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+static void test_g1_g2_own_group_and_a_process_that_cannot_be(void **state)
+{
+	struct proc_stat s;
+
+	assert_int_equal(proc_read_stat(getpid(), &s), 0);
+	assert_int_equal(s.pgid, getpgid(0));
+	assert_int_equal(s.sid, getsid(0));
+	assert_int_equal(proc_read_stat(INT32_MAX, &s), -ESRCH);
+}
+
 static void test_identity(void **state)
 {
 	struct proc_stat own, s;
@@ -319,6 +329,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test(test_parse_refuses),
+		cmocka_unit_test(test_g1_g2_own_group_and_a_process_that_cannot_be),
 		cmocka_unit_test(test_identity),
 		cmocka_unit_test(test_signal_reaches_only_the_one_meant),
 		cmocka_unit_test(test_env),
