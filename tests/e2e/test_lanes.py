@@ -415,6 +415,19 @@ def test_w60_options_count_wherever_they_stand(world, queue):
         world.ask("queue", "lane", LANE, *map(str, words), code=2)
 
 
+def test_what_changes_nothing_is_no_change(world, queue):
+    """Neither swapped with itself nor put before itself; and a node without a name is none."""
+    queue.lane("pause")
+    a, b = queue.put("true"), queue.put("true")
+    before = generation(queue)
+    assert f"both are {a}" in queue.lane("swap", a, a, code=1)["error"]
+    for where in ("--before", "--after"):
+        assert "itself" in queue.lane("move", a, where, a, code=1)["error"]
+    assert "no node ''" in queue.lane("--no-tick", lane=":0", code=1)["error"]
+    assert generation(queue) == before and queue.queued() == [a, b]
+    assert "LANE is missing" in world.ask("queue", "lane", code=2).err
+
+
 # --- requests ---
 
 def test_changes_while_the_node_is_away_are_requests_that_come_true(world, queue, frozen):
