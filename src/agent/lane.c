@@ -116,6 +116,7 @@ static void copy_facts(
 	x->name = s->name;
 	memcpy(x->token, s->token, ID_LEN);
 	x->exclusive = s->policy.exclusive;
+	x->grace_ms = s->grace_ms;
 	x->n_cards = s->n_cards;
 	x->cards = xcalloc(s->n_cards + 1, sizeof(*x->cards));
 	memcpy(x->cards, s->cards, s->n_cards * sizeof(*x->cards));

@@ -96,8 +96,9 @@ static json_t *encode_queued(const struct lane *l)
 	for (size_t i = 0; i < l->n; i++)
 		if (l->entries[i].state == LANE_WAITING)
 			json_array_append_new(
-				out, json_pack("[I, I]", (json_int_t)l->entries[i].name.job,
-					     (json_int_t)l->entries[i].name.attempt));
+				out, json_pack("[I, I, I]", (json_int_t)l->entries[i].name.job,
+					     (json_int_t)l->entries[i].name.attempt,
+					     (json_int_t)l->entries[i].grace_ms));
 	return out;
 }
 

@@ -137,6 +137,32 @@ static bool is_rightly_handed(const struct handout *h, const struct job *j, cons
 	return ok;
 }
 
+/* ---- memory and grace ---- */
+
+/* An agent that doesn't tell its entries' grace leaves them what they came with. */
+static bool has_other_grace(const struct handout *h, const struct job *j)
+{
+	int64_t grace_ms = j->grace_ms >= 0 ? j->grace_ms : h->c->config->settings.kill_grace_ms;
+	const json_t *entry;
+	size_t i;
+
+	json_array_foreach(json_object_get(h->there, "queued"), i, entry)
+	{
+		const json_t *its = json_array_get(entry, 2);
+
+		if (json_integer_value(json_array_get(entry, 0)) == j->id &&
+			json_integer_value(json_array_get(entry, 1)) == j->attempt)
+			return json_is_integer(its) && json_integer_value(its) != grace_ms;
+	}
+	return false;
+}
+
+/* Is what was promised to it, and what it was told, still what the record and the configuration say? */
+static bool is_as_said(const struct handout *h, const struct job *j)
+{
+	return !wish_has_other_need(h->c, j) && !has_other_grace(h, j);
+}
+
 /* ---- cards ---- */
 
 /* Of a lane of several cards that runs several jobs at a time: those that the fewest of its jobs have. */
@@ -206,7 +232,7 @@ static bool want_queued(
 	bool ok = !job_is_held(j) && local_needs(h, l, j, &needs);
 
 	if (ok && j->is_bound)
-		ok = is_rightly_handed(h, j, needs);
+		ok = is_rightly_handed(h, j, needs) && is_as_said(h, j);
 	else if (ok)
 		ok = at >= 0 && !l->why_not[0] && !h->c->waits_for_nodes &&
 		     h->plan->decisions[at].what != PLAN_NEVER &&
