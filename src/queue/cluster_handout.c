@@ -5,7 +5,9 @@
 #include "queue/cluster_inner.h"
 
 #include "base/alloc.h"
+#include "base/cleanup.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,7 +139,7 @@ static bool is_rightly_handed(const struct handout *h, const struct job *j, cons
 	return ok;
 }
 
-/* ---- memory and grace ---- */
+/* ---- memory, grace, directory ---- */
 
 /* An agent that doesn't tell its entries' grace leaves them what they came with. */
 static bool has_other_grace(const struct handout *h, const struct job *j)
@@ -157,10 +159,32 @@ static bool has_other_grace(const struct handout *h, const struct job *j)
 	return false;
 }
 
+/* "<job_root>/<queue>/<job>.<attempt>", below the account's home where job_root isn't absolute. */
+static bool is_below(const char *dir, const char *root, const struct job *j)
+{
+	CLEANUP_FREE char *end = xasprintf("/%" PRId64 ".%" PRId64, j->id, j->attempt);
+	size_t n = strlen(dir), more = 1 + (ID_LEN - 1) + strlen(end), n_root = strlen(root);
+	const char *at = n >= more + n_root ? dir + n - more - n_root : NULL;
+
+	return at && !strncmp(at, root, n_root) && at[n_root] == '/' &&
+	       (at == dir || (root[0] != '/' && at[-1] == '/')) && !strcmp(dir + n - strlen(end), end);
+}
+
+/* The node tells it of the next one only: where that one's is right, all are. */
+static bool has_other_dir(const struct handout *h, const struct job *j)
+{
+	const json_t *next = json_array_get(json_object_get(h->there, "queued"), 0);
+	const char *dir = json_string_value(json_object_get(h->there, "dir"));
+
+	return dir && json_integer_value(json_array_get(next, 0)) == j->id &&
+	       json_integer_value(json_array_get(next, 1)) == j->attempt &&
+	       !is_below(dir, h->c->config->settings.job_root, j);
+}
+
 /* Is what was promised to it, and what it was told, still what the record and the configuration say? */
 static bool is_as_said(const struct handout *h, const struct job *j)
 {
-	return !wish_has_other_need(h->c, j) && !has_other_grace(h, j);
+	return !wish_has_other_need(h->c, j) && !has_other_grace(h, j) && !has_other_dir(h, j);
 }
 
 /* ---- cards ---- */

@@ -311,6 +311,29 @@ def test_default_memory_and_grace_that_change_count_for_what_was_handed_out(worl
     assert world.judge() == ["plain", "said"] and [queue.job(j)["attempt"] for j in (plain, said)] == [1, 1]
 
 
+@pytest.mark.parametrize("ends_with", ["", "/"])
+def test_another_job_root_counts_for_what_was_handed_out(world, queue, ends_with):
+    """The message of a node that can't make a directory names this way out."""
+    first = queue.put(wait_for("go"))
+    queue.runs(first)
+    (world.dir / "jobs").rename(world.dir / "was")
+    (world.dir / "jobs").write_text("no directory")
+    a, b = queue.put(note("a"), tick=True), queue.put(note("b"), tick=True)
+    (world.dir / "go").touch()
+    until(lambda: queue.tick() and "let job_root name another place" in (queue.view()["blocked"] or ""), 20, why=lambda: str(queue.view()))
+    set_limits(queue, job_root=f"{world.dir}/elsewhere{ends_with}")
+    queue.ends(first, a, b)
+    assert world.judge() == ["a", "b"] and queue.attempts(a)[0]["run_dir"].startswith(f"{world.dir}/elsewhere/")
+    # Nothing of it is told twice.
+    waits = [queue.put(wait_for("go2")), queue.put("true")]
+    queue.runs(waits[0])
+    before = queue.attempts(waits[1]), generation(queue)
+    queue.tick()
+    assert (queue.attempts(waits[1]), generation(queue)) == before
+    (world.dir / "go2").touch()
+    queue.ends(*waits)
+
+
 def promised_to(queue, job):
     return json.loads(queue.attempts(job)[0]["cards"])[0]["mib"]
 
