@@ -30,6 +30,7 @@ static void entry_done(struct lane_entry *x)
 {
 	free(x->cards);
 	free(x->needs);
+	free(x->dir);
 	free(x->text);
 }
 
@@ -116,6 +117,8 @@ static void copy_facts(
 	x->name = s->name;
 	memcpy(x->token, s->token, ID_LEN);
 	x->exclusive = s->policy.exclusive;
+	x->grace_ms = s->grace_ms;
+	x->dir = s->dir ? xstrdup(s->dir) : NULL;
 	x->n_cards = s->n_cards;
 	x->cards = xcalloc(s->n_cards + 1, sizeof(*x->cards));
 	memcpy(x->cards, s->cards, s->n_cards * sizeof(*x->cards));
@@ -256,6 +259,7 @@ int lane_add_from(struct root *r, struct lane *l, const struct lane *from, size_
 	memcpy(copy.cards, x->cards, x->n_cards * sizeof(*copy.cards));
 	copy.needs = xcalloc(x->n_needs + 1, sizeof(*copy.needs));
 	memcpy(copy.needs, x->needs, x->n_needs * sizeof(*copy.needs));
+	copy.dir = x->dir ? xstrdup(x->dir) : NULL;
 	copy.text = buf_take(&b);
 	append(l, &copy);
 	return 0;

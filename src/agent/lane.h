@@ -45,6 +45,8 @@ struct lane_entry {
 	uint32_t n_cards;
 	struct claim_card *cards;
 	bool exclusive;
+	int64_t grace_ms;
+	char *dir; /* NULL: it gets none */
 	struct lane_need *needs;
 	uint32_t n_needs;
 	char *text; /* its record in the file; NULL once it's there */

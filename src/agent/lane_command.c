@@ -96,9 +96,19 @@ static json_t *encode_queued(const struct lane *l)
 	for (size_t i = 0; i < l->n; i++)
 		if (l->entries[i].state == LANE_WAITING)
 			json_array_append_new(
-				out, json_pack("[I, I]", (json_int_t)l->entries[i].name.job,
-					     (json_int_t)l->entries[i].name.attempt));
+				out, json_pack("[I, I, I]", (json_int_t)l->entries[i].name.job,
+					     (json_int_t)l->entries[i].name.attempt,
+					     (json_int_t)l->entries[i].grace_ms));
 	return out;
+}
+
+/* Of the next one: what holds for it holds for those behind it. */
+static json_t *encode_dir(const struct lane *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->entries[i].state == LANE_WAITING)
+			return l->entries[i].dir ? json_string(l->entries[i].dir) : json_null();
+	return json_null();
 }
 
 json_t *lane_encode(struct agent *a, const struct lane *l)
@@ -114,6 +124,7 @@ json_t *lane_encode(struct agent *a, const struct lane *l)
 		json_object_set_new(o, "why", why);
 	json_object_set_new(
 		o, "policy", l->has_policy ? claim_policy_encode(&l->policy) : json_null());
+	json_object_set_new(o, "dir", encode_dir(l));
 	return o;
 }
 

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/text.h"
 #include "queue/record_json.h"
 
 #include <inttypes.h>
@@ -127,12 +128,27 @@ static int end(struct queue *q, int r, struct err *e)
 	return r < 0 ? r : store_commit(q->store, e);
 }
 
+/* Of a lane's job that its node has: the change counts once that node has let go of it. */
+static int lane_request(struct queue *q, const struct job *j, char **ret_node, struct err *e)
+{
+	CLEANUP(store_lane_done) struct store_lane l = {0};
+	int r;
+
+	if (!j->lane || j->state != JOB_STATE_PENDING)
+		return 0;
+	r = store_lane(q->store, j->lane, &l, e);
+	if (r == 0 && l.generation > l.acked_generation && l.acked_generation)
+		*ret_node = TAKE_PTR(l.node);
+	return r == -ENOENT ? 0 : r;
+}
+
 static int edit_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	const struct edit_options *o = opts;
 	CLEANUP(queue_close) struct queue q = {0};
 	CLEANUP(job_done) struct job j = {0}, now = {0};
 	CLEANUP(buf_done) struct buf out = {0};
+	CLEANUP_FREE char *node = NULL;
 	json_t *tick;
 	int r;
 
@@ -153,12 +169,21 @@ static int edit_exec(const struct program *p, void *opts, int argc, char **argv,
 		return r;
 	tick = queue_tick_after(&q);
 	r = store_job(q.store, j.id, &now, e);
+	if (!r)
+		r = lane_request(&q, &now, &node, e);
 	if (!r && q.json)
-		r = queue_print_json(json_pack("{s:b, s:o, s:O}", "ok", 1, "job",
-					     record_job(&now, clock_wall_ms()), "tick", tick),
+		r = queue_print_json(json_pack("{s:b, s:o, s:O, s:b}", "ok", 1, "job",
+					     record_job(&now, clock_wall_ms()), "tick", tick,
+					     "request", node != NULL),
 			e);
 	else if (!r) {
-		buf_printf(&out, "job %" PRId64 " changed; it's %s\n", now.id, record_state(&now));
+		buf_printf(&out, "job %" PRId64 " changed; it's %s", now.id, record_state(&now));
+		if (node) {
+			buf_puts(&out, "; a request until ");
+			text_put_clean(&out, node, strlen(node));
+			buf_puts(&out, " has acknowledged it");
+		}
+		buf_putc(&out, '\n');
 		r = command_print(&out, e);
 	}
 	json_decref(tick);

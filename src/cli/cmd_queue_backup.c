@@ -57,7 +57,7 @@ static int backup_exec(const struct program *p, void *opts, int argc, char **arg
 	CLEANUP(queue_close) struct queue q = {0};
 	CLEANUP(backup_made_done) struct backup_made made = {0};
 	CLEANUP_FREE char *directory = NULL;
-	int r = queue_open(&q, p, &o->q, STORE_WRITE, e);
+	int r = queue_open_existing(&q, p, &o->q, STORE_WRITE, e);
 
 	if (r)
 		return r;
@@ -165,7 +165,7 @@ static int check_exec(const struct program *p, void *opts, int argc, char **argv
 	CLEANUP(queue_close) struct queue q = {0};
 	CLEANUP(buf_done) struct buf out = {0};
 	int64_t incarnation = 0;
-	int r = queue_open(&q, p, &o->q, STORE_READ, e);
+	int r = queue_open_existing(&q, p, &o->q, STORE_READ, e);
 
 	(void)argc, (void)argv;
 	if (!r)
@@ -194,8 +194,8 @@ const struct command cmd_queue_check = {
 	.args = "",
 	.summary = "whether the queue's database is whole",
 	.about =
-		"Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged, and the message says\n"
-		"what to do.",
+		"Exit code 0: SQLite finds nothing wrong with it. 1: it's damaged or isn't there, and the\n"
+		"message says what to do.",
 	.examples = "$ gpustow queue check",
 	.options = plain_specs,
 	.options_size = sizeof(struct plain_options),

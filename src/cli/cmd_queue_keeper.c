@@ -276,24 +276,29 @@ static bool is_action(const char *word)
 	return false;
 }
 
+static int keeper_check(const void *opts, int argc, char **argv, struct err *e)
+{
+	const struct keeper_options *o = opts;
+	CLEANUP(buf_done) struct buf word = {0};
+
+	if (argc && !is_action(argv[0])) {
+		text_put_repr(&word, argv[0], strnlen(argv[0], 100));
+		return err_set(e, -EINVAL,
+			"%s is nothing a keeper does; say install, start, ensure, stop, restart, status or logs",
+			buf_str(&word));
+	}
+	if ((!argc || strcmp(argv[0], "install") != 0) && (o->start || o->systemd || o->program))
+		return err_set(e, -EINVAL, "--start, --systemd and --program go with install");
+	return 0;
+}
+
 static int keeper_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	const struct keeper_options *o = opts;
 	CLEANUP(queue_close) struct queue q = {0};
-	CLEANUP(buf_done) struct buf word = {0};
 	const char *action = argc ? argv[0] : "status";
-	int r;
+	int r = find_home(&q, p, o, e);
 
-	if (!is_action(action)) {
-		text_put_repr(&word, action, strnlen(action, 100));
-		(void)err_set(e, -EINVAL,
-			"%s is nothing a keeper does; say install, start, ensure, stop, restart, status or logs",
-			buf_str(&word));
-		return -EINVAL;
-	}
-	if (strcmp(action, "install") != 0 && (o->start || o->systemd || o->program))
-		return err_set(e, -EINVAL, "--start, --systemd and --program go with install");
-	r = find_home(&q, p, o, e);
 	if (r)
 		return r;
 	if (strcmp(action, "install") == 0)
@@ -359,5 +364,6 @@ const struct command cmd_queue_keeper = {
 	.defaults = defaults,
 	.max_args = 1,
 	.wants_json = queue_wants_json,
+	.check = keeper_check,
 	.exec = keeper_exec,
 };

@@ -141,6 +141,9 @@ static int move(struct lane_work *w)
 		to = (struct store_place){STORE_PLACE_AFTER, w->o->after};
 	else if (r == 0)
 		r = queue_lane_parse_place("to", w->o->to, &to, w->e);
+	if (r == 0 && (id == w->o->before || id == w->o->after))
+		r = err_set(w->e, -EINVAL,
+			"job %" PRId64 " can't stand before or behind itself; name another one", id);
 	if (r == 0)
 		r = begin(w);
 	if (r)
@@ -162,6 +165,9 @@ static int swap(struct lane_work *w)
 
 	if (r == 0)
 		r = queue_parse_id(w->argv[1], &b, w->e);
+	if (r == 0 && a == b)
+		r = err_set(w->e, -EINVAL,
+			"swap takes two jobs, and both are %" PRId64 "; name another one", a);
 	if (r == 0)
 		r = begin(w);
 	if (r)

@@ -270,8 +270,13 @@ static int check_count(const struct command *c, int argc, char **argv, struct er
 {
 	CLEANUP(buf_done) struct buf q = {0};
 
-	if (argc < c->min_args)
-		return err_set(e, -EINVAL, "%.*s is missing", (int)strcspn(c->args, "."), c->args);
+	if (argc < c->min_args) {
+		const char *word = c->args;
+
+		for (int i = 0; i < argc && strchr(word, ' '); i++)
+			word = strchr(word, ' ') + 1;
+		return err_set(e, -EINVAL, "%.*s is missing", (int)strcspn(word, " ."), word);
+	}
 	if (!argv || c->max_args < 0 || argc <= c->max_args)
 		return 0;
 	text_put_repr(&q, argv[c->max_args], strnlen(argv[c->max_args], 200));

@@ -122,6 +122,18 @@ int queue_open(struct queue *q, const struct program *p, const struct queue_opti
 	return r < 0 ? r : open_store(q, mode, e);
 }
 
+int queue_open_existing(struct queue *q, const struct program *p, const struct queue_options *o,
+	enum store_mode mode, struct err *e)
+{
+	int r = queue_find(q, p, o, e);
+
+	if (r == 0 && access(q->path, F_OK) < 0 && errno == ENOENT)
+		return err_set(e, -ENOENT,
+			"there's no queue at %s; if it's lost, `%s queue restore FILE` puts a backup there",
+			q->path, p->name);
+	return r < 0 ? r : open_store(q, mode, e);
+}
+
 void queue_close(struct queue *q)
 {
 	if (q->store)

@@ -74,6 +74,9 @@ struct queue {
  */
 int queue_open(struct queue *q, const struct program *p, const struct queue_options *o,
 	enum store_mode mode, struct err *e);
+/* The same for what makes no sense of a queue that isn't there: -ENOENT, and none is made. */
+int queue_open_existing(struct queue *q, const struct program *p, const struct queue_options *o,
+	enum store_mode mode, struct err *e);
 void queue_close(struct queue *q);
 /* Only configuration and path: for what has no store yet, or mustn't open it. */
 int queue_find(

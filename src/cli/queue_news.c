@@ -37,33 +37,10 @@ static void connect_to(struct queue_news *n)
 
 	if (n->talk.fd >= 0 || !n->queue || begun_ms < n->try_at_ms)
 		return;
-	if (!daemon_talk_open(&n->talk, n->db_path, n->queue)) {
-		if (!daemon_talk_say(&n->talk, json_pack("{s:s}", "op", "watch")))
-			look_soon(n, begun_ms);
-		else
-			daemon_talk_done(&n->talk);
-	}
+	if (!daemon_bell_open(&n->talk, n->db_path, n->queue))
+		look_soon(n, begun_ms);
 	n->try_at_ms = clock_boot_ms() +
 		       (clock_boot_ms() - begun_ms > DAEMON_HELLO_MS / 2 ? SLOW_TRY_MS : TRY_MS);
-}
-
-static void hear(struct queue_news *n)
-{
-	json_t *msg = NULL;
-	int r;
-
-	while ((r = daemon_talk_hear(&n->talk, 0, &msg)) > 0) {
-		const char *op = json_string_value(json_object_get(msg, "op"));
-
-		if (op && !strcmp(op, "events"))
-			look_soon(n, clock_boot_ms());
-		json_decref(msg);
-	}
-	/* Gone: what it did last is to be seen, too. */
-	if (r < 0) {
-		daemon_talk_done(&n->talk);
-		look_soon(n, clock_boot_ms());
-	}
 }
 
 static int wait_ms(const struct queue_news *n, int64_t now_ms)
@@ -84,8 +61,8 @@ bool queue_news_wait(struct queue_news *n, int fd)
 		connect_to(n);
 		now_ms = clock_boot_ms();
 		p[1].fd = n->talk.fd;
-		if (poll(p, 2, wait_ms(n, now_ms)) > 0 && p[1].revents)
-			hear(n);
+		if (poll(p, 2, wait_ms(n, now_ms)) > 0 && p[1].revents && daemon_bell_rang(&n->talk))
+			look_soon(n, clock_boot_ms());
 		/* A wish goes before news: its answer has the news in it. */
 		if (p[0].revents)
 			return false;

@@ -170,7 +170,7 @@ static int wait_loop(struct queue *q, const struct queue_wait *w, int signal_fd,
 		if (poll(pfd, 2, (int)min64(left, look_ms)) <= 0)
 			continue;
 		if (pfd[1].revents)
-			queue_hear_daemon(t);
+			(void)daemon_bell_rang(t);
 		if (pfd[0].revents) {
 			struct signalfd_siginfo si;
 

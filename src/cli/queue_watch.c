@@ -12,22 +12,8 @@
 
 void queue_find_daemon(struct queue *q, struct daemon_talk *t)
 {
-	if (store_is_elsewheres(q->store) ||
-		daemon_talk_open(t, q->path, store_queue(q->store)) < 0)
-		return;
-	if (daemon_talk_say(t, json_pack("{s:s}", "op", "watch")) < 0)
-		daemon_talk_done(t);
-}
-
-void queue_hear_daemon(struct daemon_talk *t)
-{
-	json_t *msg = NULL;
-	int r;
-
-	while ((r = daemon_talk_hear(t, 0, &msg)) > 0)
-		json_decref(msg);
-	if (r < 0)
-		daemon_talk_done(t);
+	if (!store_is_elsewheres(q->store))
+		(void)daemon_bell_open(t, q->path, store_queue(q->store));
 }
 
 int queue_watch_begin(struct queue_watch *w, struct queue *q, struct err *e)
@@ -92,7 +78,7 @@ int queue_watch_sleep(struct queue_watch *w, enum queue_woke *ret, struct err *e
 			return 0;
 		}
 		if (r && pfd[2].revents)
-			queue_hear_daemon(&w->talk);
+			(void)daemon_bell_rang(&w->talk);
 		r = has_changed(w, e);
 		if (r) {
 			*ret = QUEUE_WOKE_NEWS;

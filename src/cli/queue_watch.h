@@ -11,8 +11,6 @@
 
 /* The daemon that tells when something has happened; t->fd -1: there's none. */
 void queue_find_daemon(struct queue *q, struct daemon_talk *t);
-/* All that it has said so far is one thing: look again. */
-void queue_hear_daemon(struct daemon_talk *t);
 
 enum queue_woke {
 	QUEUE_WOKE_NEWS, /* look at the record again */

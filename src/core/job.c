@@ -165,12 +165,12 @@ const struct job_rule job_rules[] = {
 		ALERT_NONE},
 	{S(PENDING), JOB_STEP_WANT_CANCEL, S(PENDING), ANYONE, JOB_YES, JOB_EITHER, false,
 		EVENT_NONE, ALERT_NONE},
-	{S(PENDING), JOB_STEP_EDIT_NEEDS, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false,
+	{S(PENDING), JOB_STEP_EDIT_NEEDS, S(PENDING), ANYONE, JOB_NO_OR_LANE, JOB_EITHER, false,
 		E(DEPENDENCIES), ALERT_NONE},
 	{S(PENDING), JOB_STEP_EDIT_PRIORITY, S(PENDING), ANYONE, JOB_EITHER, JOB_EITHER, false,
 		E(PRIORITY), ALERT_NONE},
-	{S(PENDING), JOB_STEP_EDIT_VRAM, S(PENDING), ANYONE, JOB_NO, JOB_EITHER, false, EVENT_NONE,
-		ALERT_NONE},
+	{S(PENDING), JOB_STEP_EDIT_VRAM, S(PENDING), ANYONE, JOB_NO_OR_LANE, JOB_EITHER, false,
+		EVENT_NONE, ALERT_NONE},
 
 	{S(RUNNING), JOB_STEP_COMPLETE, S(COMPLETED), CTRL, JOB_YES, JOB_NO, false, E(FINISHED),
 		ALERT_NONE},
@@ -327,7 +327,7 @@ static bool is_met(enum job_when when, bool is)
 /* Why a rule doesn't hold for j, or NULL. */
 static const char *objection(const struct job *j, const struct job_rule *r)
 {
-	if (!is_met(r->bound, j->is_bound))
+	if (!(r->bound == JOB_NO_OR_LANE && j->lane) && !is_met(r->bound, j->is_bound))
 		return j->is_bound
 			       ? "an attempt of it is on its way to a node; wait for it, or cancel it"
 			       : "no attempt of it is in flight";

@@ -241,7 +241,8 @@ enum job_step {
 };
 /* Who may: anyone with the store, or only the controller, under the lease. */
 enum job_who { JOB_BY_ANYONE = 1, JOB_BY_CONTROLLER };
-enum job_when { JOB_EITHER, JOB_YES, JOB_NO };
+/* JOB_NO_OR_LANE, of `bound`: no; or yes, for one with a lane, whose node lets go of it before what was changed counts. */
+enum job_when { JOB_EITHER, JOB_YES, JOB_NO, JOB_NO_OR_LANE };
 
 /* One row of the table. */
 struct job_rule {

@@ -36,10 +36,10 @@ int32_t cluster_node_named(const struct cluster *c, const char *name)
 
 static bool has_part(const char *name, const char *part)
 {
-	for (; *name; name++)
+	for (; *part && *name; name++)
 		if (strncasecmp(name, part, strlen(part)) == 0)
 			return true;
-	return !*part;
+	return false;
 }
 
 /* 1 exact, 2 but for case, 3 in part, 0 not. */

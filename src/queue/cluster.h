@@ -184,6 +184,7 @@ struct handout {
 	/* Has the node a claim of it? */
 	bool (*is_claimed)(const void *arg, int64_t job, int64_t attempt);
 	const void *arg;
+	const json_t *there; /* what the node has of the lane; NULL */
 	int64_t need_waits; /* the job of which the node says that it waits for a prerequisite; 0 */
 	/* Those that are to be bound on each node by what was wanted so far: [job, attempt]. Zeroed; free(planned). */
 	struct handout_planned {

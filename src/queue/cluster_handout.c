@@ -5,7 +5,9 @@
 #include "queue/cluster_inner.h"
 
 #include "base/alloc.h"
+#include "base/cleanup.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,6 +139,54 @@ static bool is_rightly_handed(const struct handout *h, const struct job *j, cons
 	return ok;
 }
 
+/* ---- memory, grace, directory ---- */
+
+/* An agent that doesn't tell its entries' grace leaves them what they came with. */
+static bool has_other_grace(const struct handout *h, const struct job *j)
+{
+	int64_t grace_ms = j->grace_ms >= 0 ? j->grace_ms : h->c->config->settings.kill_grace_ms;
+	const json_t *entry;
+	size_t i;
+
+	json_array_foreach(json_object_get(h->there, "queued"), i, entry)
+	{
+		const json_t *its = json_array_get(entry, 2);
+
+		if (json_integer_value(json_array_get(entry, 0)) == j->id &&
+			json_integer_value(json_array_get(entry, 1)) == j->attempt)
+			return json_is_integer(its) && json_integer_value(its) != grace_ms;
+	}
+	return false;
+}
+
+/* "<job_root>/<queue>/<job>.<attempt>", below the account's home where job_root isn't absolute. */
+static bool is_below(const char *dir, const char *root, const struct job *j)
+{
+	CLEANUP_FREE char *end = xasprintf("/%" PRId64 ".%" PRId64, j->id, j->attempt);
+	size_t n = strlen(dir), more = 1 + (ID_LEN - 1) + strlen(end), n_root = strlen(root);
+	const char *at = n >= more + n_root ? dir + n - more - n_root : NULL;
+
+	return at && !strncmp(at, root, n_root) && at[n_root] == '/' &&
+	       (at == dir || (root[0] != '/' && at[-1] == '/')) && !strcmp(dir + n - strlen(end), end);
+}
+
+/* The node tells it of the next one only: where that one's is right, all are. */
+static bool has_other_dir(const struct handout *h, const struct job *j)
+{
+	const json_t *next = json_array_get(json_object_get(h->there, "queued"), 0);
+	const char *dir = json_string_value(json_object_get(h->there, "dir"));
+
+	return dir && json_integer_value(json_array_get(next, 0)) == j->id &&
+	       json_integer_value(json_array_get(next, 1)) == j->attempt &&
+	       !is_below(dir, h->c->config->settings.job_root, j);
+}
+
+/* Is what was promised to it, and what it was told, still what the record and the configuration say? */
+static bool is_as_said(const struct handout *h, const struct job *j)
+{
+	return !wish_has_other_need(h->c, j) && !has_other_grace(h, j) && !has_other_dir(h, j);
+}
+
 /* ---- cards ---- */
 
 /* Of a lane of several cards that runs several jobs at a time: those that the fewest of its jobs have. */
@@ -206,7 +256,7 @@ static bool want_queued(
 	bool ok = !job_is_held(j) && local_needs(h, l, j, &needs);
 
 	if (ok && j->is_bound)
-		ok = is_rightly_handed(h, j, needs);
+		ok = is_rightly_handed(h, j, needs) && is_as_said(h, j);
 	else if (ok)
 		ok = at >= 0 && !l->why_not[0] && !h->c->waits_for_nodes &&
 		     h->plan->decisions[at].what != PLAN_NEVER &&

@@ -94,6 +94,11 @@ struct wish *wish_find(const struct cluster *c, struct cluster_plan_inner *p, co
 /* MiB or UNDECLARED, after defaults and learning. */
 int64_t wish_need_mib(const struct cluster *c, const struct wish *w, const struct job *j,
 	enum vram_source *ret_source);
+/*
+ * A bound job that hasn't started: was it bound to other memory than it would be now, because it was edited, or because
+ * `default_vram` is another one? What was learned meanwhile doesn't count: that may change with every job that ends.
+ */
+bool wish_has_other_need(const struct cluster *c, const struct job *j);
 
 /* cluster_guard.c */
 void guard_read(struct cluster *c, const char *text);

@@ -219,6 +219,25 @@ int64_t cluster_learned_mib(const struct store_learned *l)
 	return need;
 }
 
+/* The configuration's word, as long as no attempt was raised above it. */
+static bool is_by_default(const struct job *j)
+{
+	return j->vram_source == VRAM_DEFAULT && !j->n_oom;
+}
+
+bool wish_has_other_need(const struct cluster *c, const struct job *j)
+{
+	int64_t by_default = c->config->settings.default_vram_mib, now;
+
+	/* Idle cards are asked for as whole ones, whatever is declared. */
+	if (!j->bind.n_cards || j->idle)
+		return false;
+	if (is_by_default(j) && by_default < 0)
+		return true;
+	now = is_by_default(j) || j->vram_mib < 0 ? by_default : j->vram_mib;
+	return j->bind.cards[0].mib != (now < 0 ? UNDECLARED : now);
+}
+
 int64_t wish_need_mib(const struct cluster *c, const struct wish *w, const struct job *j,
 	enum vram_source *ret_source)
 {
@@ -227,7 +246,7 @@ int64_t wish_need_mib(const struct cluster *c, const struct wish *w, const struc
 	int64_t need;
 
 	*ret_source = VRAM_DECLARED;
-	if (j->vram_mib >= 0 && !is_guess) {
+	if (j->vram_mib >= 0 && !is_guess && !is_by_default(j)) {
 		*ret_source = j->vram_source == VRAM_NONE ? VRAM_DECLARED : j->vram_source;
 		return j->vram_mib;
 	}

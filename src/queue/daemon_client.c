@@ -260,6 +260,39 @@ void daemon_talk_done(struct daemon_talk *t)
 	buf_done(&t->in);
 }
 
+int daemon_bell_open(struct daemon_talk *t, const char *db_path, const char *queue)
+{
+	int r = daemon_talk_open(t, db_path, queue);
+
+	if (r < 0)
+		return r;
+	if (daemon_talk_say(t, json_pack("{s:s}", "op", "watch")) < 0) {
+		daemon_talk_done(t);
+		return -ENOENT;
+	}
+	return 0;
+}
+
+bool daemon_bell_rang(struct daemon_talk *t)
+{
+	bool has_rung = false;
+	json_t *msg = NULL;
+	int r;
+
+	if (t->fd < 0)
+		return false;
+	while ((r = daemon_talk_hear(t, 0, &msg)) > 0) {
+		const char *op = json_string_value(json_object_get(msg, "op"));
+
+		has_rung |= op && !strcmp(op, "events");
+		json_decref(msg);
+	}
+	if (r == 0)
+		return has_rung;
+	daemon_talk_done(t);
+	return true;
+}
+
 json_t *daemon_state(const char *db_path, const char *queue)
 {
 	CLEANUP(daemon_talk_done) struct daemon_talk t = {.fd = -1};

@@ -45,5 +45,12 @@ int daemon_talk_say(struct daemon_talk *t, json_t *msg); /* takes msg */
 /* 1: *ret is the next message, to free. 0: none within wait_ms. Negative: it's gone, or talks nonsense. */
 int daemon_talk_hear(struct daemon_talk *t, int64_t wait_ms, json_t **ret);
 void daemon_talk_done(struct daemon_talk *t);
+/*
+ * For whoever wants to be woken: opened, and asked to tell what happens. 0, or -ENOENT as daemon_talk_open. All that it has said
+ * by the time it's asked is one thing: true, look again. One that has gone is closed (fd -1), and what it did last is to be
+ * seen, too. Without a daemon (fd -1): false.
+ */
+int daemon_bell_open(struct daemon_talk *t, const char *db_path, const char *queue);
+bool daemon_bell_rang(struct daemon_talk *t);
 /* Its live state (docs/daemon.md); NULL: there's no daemon. */
 json_t *daemon_state(const char *db_path, const char *queue);

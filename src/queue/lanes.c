@@ -205,6 +205,7 @@ static int make_docs(struct lane_docs *d, struct err *e)
 		there = lane_of_node(doc->node, doc->lane->row->name);
 		doc->is_paused = cluster_lane_is_paused(doc->lane);
 		h.arg = doc->node;
+		h.there = there;
 		h.need_waits = need_waits(there);
 		cluster_lane_wants(&h, doc->lane, &doc->wants);
 		d->n++;

@@ -74,6 +74,9 @@ void launch_make_bind(const struct pass_node *n, const struct cluster_node *node
 int launch_note_need(
 	struct pass *p, const struct job *j, int64_t mib, enum vram_source from, struct err *e)
 {
+	/* The default was one, and isn't any more. */
+	if (mib < 0 && j->gpus > 0 && j->vram_source == VRAM_DEFAULT)
+		return store_set_vram(p->store, j->id, -1, VRAM_NONE, e);
 	if (mib < 0 || (from != VRAM_LEARNED && from != VRAM_DEFAULT) ||
 		(mib == j->vram_mib && from == j->vram_source))
 		return 0;

@@ -112,6 +112,8 @@ static int copy_pages(struct store *s, sqlite3 *src, sqlite3 *db, const char *to
 		return rc;
 	if (rc == SQLITE_DONE)
 		return finish == SQLITE_OK ? 0 : copy_error(db, finish, to, e);
+	if (((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB) && !s)
+		return err_set(e, -EBADMSG, "it's damaged: %s", sqlite3_errstr(rc));
 	if ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB)
 		return err_set(e, -EBADMSG, "what the backup %s was to be made of is damaged: %s",
 			to, sqlite3_errstr(rc));
@@ -130,20 +132,30 @@ static int drop_log(const char *to, struct err *e)
 	return r < 0 ? err_sys(e, r, "the backup %s can't be written", to) : 0;
 }
 
-static int check_copy(sqlite3 *db, const char *to, struct err *e)
+/* s NULL: of a backup that is to be restored, which the caller names. */
+static int check_copy(struct store *s, sqlite3 *db, const char *to, struct err *e)
 {
+	CLEANUP_FREE char *words = NULL;
 	sqlite3_stmt *st = NULL;
 	const char *said = NULL;
-	int r;
+	int r = 0;
 
 	if (sqlite3_prepare_v2(db, "PRAGMA quick_check(1)", -1, &st, NULL) == SQLITE_OK &&
 		sqlite3_step(st) == SQLITE_ROW)
 		said = (const char *)sqlite3_column_text(st, 0);
-	r = said && !strcmp(said, "ok")
-		    ? 0
-		    : err_set(e, -EBADMSG,
-			      "the copy %s doesn't pass SQLite's check (%s): the queue's database is damaged, or the disk is",
-			      to, said ? said : sqlite3_errmsg(db));
+	if (said && !strcmp(said, "ok")) {
+		sqlite3_finalize(st);
+		return 0;
+	}
+	words = xstrdup(said ? said : sqlite3_errmsg(db));
+	/* Of its complaints the first has a headline. */
+	for (char *p = strchr(words, '\n'); p; p = strchr(p, '\n'))
+		*p = ' ';
+	r = s ? err_set(e, -EBADMSG,
+			"the copy %s doesn't pass SQLite's check (%s): the queue's database is damaged, or the disk is",
+			to, words)
+	      : err_set(e, -EBADMSG,
+			"it's damaged, or the disk is: it doesn't pass SQLite's check (%s)", words);
 	sqlite3_finalize(st);
 	return r;
 }
@@ -164,7 +176,8 @@ static int set_fact(sqlite3 *db, const char *key, const char *value)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int set_facts(sqlite3 *db, const char *to, const struct backup_facts *f, struct err *e)
+static int set_facts(struct store *s, sqlite3 *db, const char *to, const struct backup_facts *f,
+	struct err *e)
 {
 	char text[32];
 	int rc = sqlite3_exec(db, "UPDATE lease SET owner = NULL", NULL, NULL, NULL);
@@ -174,6 +187,9 @@ static int set_facts(sqlite3 *db, const char *to, const struct backup_facts *f, 
 		rc = set_fact(db, STORE_LAST_BACKUP, text);
 	if (rc == SQLITE_OK && f->machine_key)
 		rc = set_fact(db, "machine_key", f->machine_key);
+	/* What is damaged so far that nothing can be written into it says so itself. */
+	if ((rc & 0xff) == SQLITE_CORRUPT && check_copy(s, db, to, e) < 0)
+		return -EBADMSG;
 	return rc == SQLITE_OK ? 0 : copy_error(db, rc, to, e);
 }
 
@@ -204,9 +220,9 @@ int backup_copy(
 		r = connect_copy(to, &db, e);
 	if (r < 0)
 		return r;
-	r = set_facts(db, to, f, e);
+	r = set_facts(s, db, to, f, e);
 	if (r == 0)
-		r = check_copy(db, to, e);
+		r = check_copy(s, db, to, e);
 	sqlite3_close(db);
 	return r == 0 ? make_durable(to, e) : r;
 }

@@ -8,9 +8,12 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/fs.h"
+#include "base/parse.h"
 #include "base/sys.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,13 +66,60 @@ bool file_is_same(const char *a, const char *b)
 	       dev[0] == dev[1] && ino[0] == ino[1];
 }
 
-pid_t file_user(const char *path)
+static pid_t log_user(const char *path)
 {
 	CLEANUP_FREE char *name = xasprintf("%s-shm", path);
 	CLEANUP_CLOSE int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = DMS_BYTE, .l_len = 1};
 
 	return fd < 0 || fcntl(fd, F_GETLK, &l) < 0 || l.l_type == F_UNLCK ? 0 : l.l_pid;
+}
+
+/* Its name first: whatever else that process has open may lie on a disk that hangs. */
+static bool has_open(const char *pid, const char *real)
+{
+	CLEANUP_FREE char *dir = xasprintf("/proc/%s/fd", pid);
+	CLEANUP_CLOSEDIR DIR *d = opendir(dir);
+	const char *name = strrchr(real, '/');
+	const struct dirent *entry;
+
+	while (d && (entry = readdir(d))) {
+		CLEANUP_FREE char *link = xasprintf("%s/%s", dir, entry->d_name);
+		char to[PATH_MAX];
+		ssize_t n = readlink(link, to, sizeof(to) - 1);
+
+		if (n <= 0 || !name)
+			continue;
+		to[n] = '\0';
+		if (strrchr(to, '/') && !strcmp(strrchr(to, '/'), name) &&
+			(!strcmp(to, real) || file_is_same(link, real)))
+			return true;
+	}
+	return false;
+}
+
+/* A process of this account; others' don't say what they have open, and can't open it. */
+static pid_t process_with(const char *path)
+{
+	CLEANUP_FREE char *real = realpath(path, NULL);
+	CLEANUP_CLOSEDIR DIR *d = real ? opendir("/proc") : NULL;
+	const struct dirent *entry;
+
+	while (d && (entry = readdir(d))) {
+		int64_t pid;
+
+		if (parse_int64(entry->d_name, &pid) == 0 && pid > 0 && pid != getpid() &&
+			has_open(entry->d_name, real))
+			return (pid_t)pid;
+	}
+	return 0;
+}
+
+pid_t file_user(const char *path)
+{
+	pid_t pid = log_user(path);
+
+	return pid ? pid : process_with(path);
 }
 
 int file_sync_dir(const char *path, struct err *e)

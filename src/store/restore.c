@@ -31,9 +31,12 @@ static int check_kinds(const char *from, const char *path, struct err *e)
 	int r = file_look(from, &kind, &is_wal, e);
 
 	if (r < 0)
-		return r;
+		return r == -EMEDIUMTYPE ? err_set(e, r, "%s isn't a backup: it's no plain file", from)
+					 : r;
 	if (kind == FILE_NEW)
-		return err_set(e, -ENOENT, "there's no backup at %s", from);
+		return access(from, F_OK) == 0
+			       ? err_set(e, -EMEDIUMTYPE, "%s isn't a backup: it's empty", from)
+			       : err_set(e, -ENOENT, "there's no backup at %s", from);
 	if (kind != FILE_OURS)
 		return err_set(e, -EMEDIUMTYPE, "%s isn't a backup of a gpustow queue", from);
 	if (file_is_same(from, path))

@@ -72,7 +72,7 @@ static const struct column {
 	APART(elapsed_ms, K_OPT, false),
 	C(attempt, K_INT, false),
 	C(attempt_base, K_INT, false),
-	APART(n_oom, K_INT, false),
+	C(n_oom, K_INT, false),
 	APART(heartbeat_ms, K_TIME, false),
 	APART(gpu_mem_mib, K_OPT, false),
 	C(peak_mib, K_OPT, false),

@@ -100,7 +100,10 @@ bool file_is_on_network(const char *path);
 char *file_immutable_uri(const char *path);
 int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
 bool file_is_same(const char *a, const char *b); /* both are there and one file */
-/* Who has the database open, by its log's shared memory; 0: nobody, or it has no log. */
+/*
+ * Who else has the database open: by its log's shared memory; where it has none (on a network file system), a process of this
+ * account on this machine, by /proc. 0: nobody.
+ */
 pid_t file_user(const char *path);
 int file_sync_dir(const char *path, struct err *e); /* of the directory that `path` lies in */
 void file_remove_beside(const char *path); /* log, shared memory, journal, lock */

@@ -318,6 +318,9 @@ static int choose(
 	const char *slash = path ? strrchr(path, '/') : NULL;
 	int r = 0;
 
+	if (path && !*path)
+		return err_set(e, -EINVAL,
+			"an empty name can't be a backup's; name a file that isn't there yet, or a directory");
 	if (!path) {
 		ret->directory = xstrdup(directory);
 	} else if (is_directory(path) || (slash && !slash[1])) {
@@ -340,9 +343,12 @@ static int choose(
 
 static char *below(const struct target *t, const char *name)
 {
-	return !strcmp(t->directory, ".")   ? xstrdup(name)
-	       : !strcmp(t->directory, "/") ? xasprintf("/%s", name)
-					    : xasprintf("%s/%s", t->directory, name);
+	size_t n = strlen(t->directory);
+
+	while (n && t->directory[n - 1] == '/')
+		n--;
+	return !strcmp(t->directory, ".") ? xstrdup(name)
+					  : xasprintf("%.*s/%s", (int)n, t->directory, name);
 }
 
 /* ---- the temporary file ---- */

@@ -198,12 +198,40 @@ static bool is_nobody(const char *said)
 	       strstr(said, "Could not connect") || strstr(said, "Cannot autolaunch");
 }
 
-/* curl takes a redirection for an answer. */
-static bool is_answered(const char *said)
+/* What the receiver answered, which curl says last; 0: nothing. A body that doesn't come to its end changes nothing of it. */
+static int http_code(const struct external_end *end)
 {
-	const char *code = strstr(said, "HTTP 2");
+	size_t n = strlen(end->said), word = strlen("HTTP 200");
+	const char *at = n >= word ? end->said + n - word : "";
 
-	return code && strlen(code) == strlen("HTTP 200");
+	return strncmp(at, "HTTP ", 5) != 0 || strspn(at + 5, "0123456789") != 3
+		       ? 0
+		       : (at[5] - '0') * 100 + (at[6] - '0') * 10 + at[7] - '0';
+}
+
+static void put_webhook(
+	const struct external_end *end, int code, int64_t limit_ms, struct buf *why)
+{
+	size_t n = strlen(end->said), none = strlen("HTTP 000");
+	CLEANUP_FREE char *text = NULL;
+	struct external_end shown = *end;
+
+	if (code >= 300 && code < 400) {
+		buf_printf(why,
+			"the webhook answered HTTP %d, a redirection, and these aren't followed; set the address where it leads",
+			code);
+		return;
+	}
+	if (code >= 100) {
+		buf_printf(why, "the webhook answered HTTP %d", code);
+		return;
+	}
+	/* Of no answer there's no code. */
+	text = n >= none && !strcmp(end->said + n - none, "HTTP 000") ? xstrndup(end->said, n - none)
+								       : xstrdup(end->said);
+	shown.said = text;
+	buf_puts(why, "curl ");
+	external_put_end(&shown, limit_ms, why);
 }
 
 enum notify_verdict notify_judge(
@@ -214,14 +242,19 @@ enum notify_verdict notify_judge(
 		[NOTIFY_WEBHOOK] = "curl",
 		[NOTIFY_EMAIL] = "sendmail"};
 	bool is_good = !end->is_late && WIFEXITED(end->status) && WEXITSTATUS(end->status) == 0;
+	int code = c == NOTIFY_WEBHOOK ? http_code(end) : 0;
 
-	if (is_good && (c != NOTIFY_WEBHOOK || is_answered(end->said))) {
+	if (c == NOTIFY_WEBHOOK ? code >= 200 && code < 300 : is_good) {
 		buf_printf(why, "%s took it", c == NOTIFY_WEBHOOK ? "the webhook" : programs[c]);
 		return NOTIFY_TAKEN;
 	}
 	if (c == NOTIFY_DESKTOP && !end->is_late && is_nobody(end->said)) {
 		buf_puts(why, "no program shows notifications on this desktop");
 		return NOTIFY_NOBODY;
+	}
+	if (c == NOTIFY_WEBHOOK) {
+		put_webhook(end, code, limit_ms, why);
+		return NOTIFY_FAILED;
 	}
 	buf_printf(why, "%s ", programs[c]);
 	external_put_end(end, limit_ms, why);

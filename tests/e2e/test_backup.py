@@ -238,3 +238,38 @@ def test_check_of_a_damaged_database(queue):
     queue.ask("queue", "backup", code=1)
     queue.ask("queue", "restore", made["path"])
     queue.ask("queue", "check")
+
+
+def test_queue_that_is_not_there_is_neither_whole_nor_backed_up(queue):
+    """A lost database isn't made anew by the question whether it's whole, and no empty one pushes good backups out."""
+    submit(queue, "true")
+    made = backup(queue)
+    for end in ("", "-wal", "-shm"):
+        Path(str(queue.db) + end).unlink(missing_ok=True)
+    for words in (("check",), ("backup", "--keep", "1")):
+        err = json.loads(queue.ask("queue", *words, "--json", code=1).out)["error"]
+        assert f"there's no queue at {queue.db}" in err and "queue restore" in err
+    assert not queue.db.exists() and [p.name for p in queue.backups.iterdir()] == [Path(made["path"]).name]
+    queue.ask("queue", "restore", made["path"])
+    queue.ask("queue", "check")
+
+
+def test_restore_says_what_is_wrong_with_the_file(queue):
+    for i in range(40):
+        submit(queue, "echo " + "x" * 3000)
+    good = Path(backup(queue)["path"]).read_bytes()
+    path = queue.dir / "one.db"
+    middle = len(good) // 8192 * 4096
+    for content, said in ((None, "there's no backup at"), (b"", "it's empty"), (b"x" * 9000, "isn't a backup of a gpustow queue"),
+                          (good[:middle], "it's damaged"), (good[:4096] + b"\xff" * 40000 + good[44096:], "it's damaged")):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        err = json.loads(queue.ask("queue", "restore", path, "--json", code=1).out)["error"]
+        assert str(path) in err and said in err and ".new-" not in err and "\n" not in err, err
+    assert "no plain file" in queue.ask("queue", "restore", "/dev/zero", code=1).err
+    assert sorted(p.name for p in queue.db.parent.iterdir() if p.name.startswith("queue.db.new")) == []
+    assert "an empty name" in queue.ask("queue", "backup", "", code=1).err
+    # A directory is named as people do, with a slash at its end.
+    made = backup(queue, f"{queue.dir}/")
+    assert "//" not in made["path"] and Path(made["path"]).parent == queue.dir

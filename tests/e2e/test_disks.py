@@ -333,6 +333,19 @@ def test_what_a_killed_daemon_left_in_the_local_place_is_tidied(world, disk):
             p.unlink(missing_ok=True)
 
 
+def test_restore_sees_who_has_it_open_there(world, disk):
+    """There's no log there whose lock would tell: a command that only looks on has the file open, and that's seen."""
+    queue = Queue(world, disk.at / "home")
+    queue.submit("true")
+    made = queue.backup()
+    looks = world.spawn(program(), "queue", "events", "-f", "--json")
+    until(lambda: queue.submit("true") and looks.out, why=looks.tell)
+    r = world.ask("queue", "restore", made["path"], code=1)
+    assert f"process {looks.pid} has the queue's database" in r.err, r.err
+    looks.kill(signal.SIGTERM).wait(None)
+    world.ask("queue", "restore", made["path"])
+
+
 def test_another_machine_only_reads_it(world, disk):
     """Another machine is one with another id: here the same, in a mount namespace with another /etc/machine-id."""
     queue = Queue(world, disk.at / "home")

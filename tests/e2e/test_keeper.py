@@ -147,10 +147,11 @@ def test_words_for_people_and_the_name_nvidb(world):
     assert world.ask("queue", "keeper", "stop", name="nvidb").out == "stopped\n"
     r = world.ask("queue", "keeper", "status", code=1, name="nvidb")
     assert r.out == f"stopped, shell: {k.home}/queue-keeper.sh\n"
-    for bad, why in (["dance"], "is nothing a keeper does"), (["stop", "--start"], "go with install"), \
-                    (["install", "--program", "/nowhere/x"], "/nowhere/x can't be executed"), \
-                    (["status", "--db-path", "x"], "set NVIDB_HOME"):
-        assert why in world.ask("queue", "keeper", *bad, code=1, name="nvidb").err
+    for bad, why, code in (["dance"], "is nothing a keeper does", 2), (["stop", "--start"], "go with install", 2), \
+                          (["start", "--systemd"], "go with install", 2), (["--start"], "go with install", 2), \
+                          (["install", "--program", "/nowhere/x"], "/nowhere/x can't be executed", 1), \
+                          (["status", "--db-path", "x"], "set NVIDB_HOME", 1):
+        assert why in world.ask("queue", "keeper", *bad, code=code, name="nvidb").err
     assert "--interval" in world.ask("queue", "keeper", "install", "--interval", "1", code=2, name="nvidb").err
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from harness import MARK, note, program, until, wait_for
@@ -271,6 +272,121 @@ def test_w02_limits_that_change_count_for_what_was_handed_out(world):
     assert [queue.job(j)["attempt"] for j in (second, third)] == [1, 1]
 
 
+def test_default_memory_and_grace_that_change_count_for_what_was_handed_out(world):
+    """Only what nobody said of the job itself; and a pass that finds all as it was hands nothing out anew."""
+    queue = Lanes(world, sim="1", settings=("default_vram: 2000", "kill_grace: 11"))
+    queue.tick()
+    first = queue.put(wait_for("go"), vram=500)
+    plain, said = queue.put(note("plain"), vram=None), queue.put(note("said"), "--grace", "7", vram=3000)
+    queue.runs(first)
+
+    def handed():
+        return [(promised_to(queue, j), queue.attempts(j)[0]["token"]) for j in (plain, said)]
+
+    def promised():
+        return [mib for mib, _ in handed()]
+    before = handed(), generation(queue)
+    assert promised() == [2000, 3000]
+    queue.tick()
+    assert (handed(), generation(queue)) == before
+    set_limits(queue, default_vram=4000)
+    queue.tick()
+    assert promised() == [4000, 3000] and queue.job(plain)["vram_mib"] == 4000
+    for default, mib in (("auto", -1), (0, 0), (24000, 24000), (5000, 5000)):
+        set_limits(queue, default_vram=default)
+        queue.tick()
+        assert promised() == [mib, 3000], default
+        before = handed(), generation(queue)
+        queue.tick()
+        assert (handed(), generation(queue)) == before, default
+    # The grace is told to the node; a job's own stays.
+    set_limits(queue, kill_grace=13)
+    queue.tick()
+    assert handed()[0] != before[0][0] and promised() == [5000, 3000]
+    until(lambda: queue.tick() and [grace_of(world, j) for j in (plain, said)] == [13000, 7000], 10,
+          why=lambda: str([grace_of(world, j) for j in (plain, said)]))
+    before = handed(), generation(queue)
+    queue.tick()
+    assert (handed(), generation(queue)) == before
+    (world.dir / "go").touch()
+    queue.ends(first, plain, said)
+    assert world.judge() == ["plain", "said"] and [queue.job(j)["attempt"] for j in (plain, said)] == [1, 1]
+
+
+@pytest.mark.parametrize("ends_with", ["", "/"])
+def test_another_job_root_counts_for_what_was_handed_out(world, queue, ends_with):
+    """The message of a node that can't make a directory names this way out."""
+    first = queue.put(wait_for("go"))
+    queue.runs(first)
+    (world.dir / "jobs").rename(world.dir / "was")
+    (world.dir / "jobs").write_text("no directory")
+    a, b = queue.put(note("a"), tick=True), queue.put(note("b"), tick=True)
+    (world.dir / "go").touch()
+    until(lambda: queue.tick() and "let job_root name another place" in (queue.view()["blocked"] or ""), 20, why=lambda: str(queue.view()))
+    set_limits(queue, job_root=f"{world.dir}/elsewhere{ends_with}")
+    queue.ends(first, a, b)
+    assert world.judge() == ["a", "b"] and queue.attempts(a)[0]["run_dir"].startswith(f"{world.dir}/elsewhere/")
+    # Nothing of it is told twice.
+    waits = [queue.put(wait_for("go2")), queue.put("true")]
+    queue.runs(waits[0])
+    before = queue.attempts(waits[1]), generation(queue)
+    queue.tick()
+    assert (queue.attempts(waits[1]), generation(queue)) == before
+    (world.dir / "go2").touch()
+    queue.ends(*waits)
+
+
+def promised_to(queue, job):
+    return json.loads(queue.attempts(job)[0]["cards"])[0]["mib"]
+
+
+def grace_of(world, job):
+    """As the node has it in its lane's file."""
+    for path in [Path(top) / f for top, _, files in os.walk(world.dir / "agent") for f in files if Path(top).name == "lanes"]:
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                spec = json.loads(line)["spec"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if spec["job"] == job:
+                return spec["grace_ms"]
+    return None
+
+
+def test_job_that_is_next_in_its_lane_is_edited(world, queue):
+    """Its node has it, and lets go of it: other memory and other prerequisites, in the place that it had."""
+    first = queue.put(wait_for("go"))
+    a, b = queue.put(note("a")), queue.put(note("b"))
+    queue.runs(first)
+    assert queue.job(a)["is_bound"] == 1
+    r = json.loads(world.ask("job", "edit", a, "--vram", "3000", "--json").out)
+    assert (r["job"]["vram_mb"], r["request"]) == (3000, False)
+    assert promised_to(queue, a) == 3000 and queue.queued() == [a, b]
+    # One that waits for a job of another place goes out, and those behind it wait with it.
+    other = queue.put(wait_for("go2"), lane=None)
+    queue.runs(other)
+    world.ask("job", "edit", a, "--add-after", other)
+    (world.dir / "go").touch()
+    queue.ends(first)
+    queue.tick()
+    assert queue.queued() == [a, b] and world.judge() == []
+    (world.dir / "go2").touch()
+    queue.ends(other, a, b)
+    assert world.judge() == ["a", "b"] and [queue.job(j)["attempt"] for j in (a, b)] == [1, 1]
+    # Before its node has heard of it it's a request, and is called one.
+    last = [queue.put(wait_for("go3")), queue.put(note("c"))]
+    queue.runs(last[0])
+    r = json.loads(world.ask("job", "edit", last[1], "--vram", "4000", "--no-tick", "--json").out)
+    assert r["request"] is True
+    said = world.ask("job", "edit", last[1], "--vram", "5000", "--no-tick").out
+    assert said == f"job {last[1]} changed; it's pending; a request until local has acknowledged it\n"
+    # One of the pool that is on its way is left alone, as before; so is what runs.
+    assert "it's running" in world.ask("job", "edit", last[0], "--vram", "5000", code=1).err
+    (world.dir / "go3").touch()
+    queue.ends(*last)
+    assert queue.job(last[1])["vram_mib"] == 5000
+
+
 def test_w21_lane_job_that_nobody_saw_end_runs_once(world, queue):
     world.agent_may_die = world.may_leave = True
     job, after = queue.put(note("once", "sleep 300")), queue.put(note("after"))
@@ -411,6 +527,19 @@ def test_w60_options_count_wherever_they_stand(world, queue):
     for words in (("move", jobs[0]), ("move", jobs[0], "--to", "1", "--after", "2"), ("swap", "1"), ("dance",), ("pause", "--at", "1"),
                   ("runner", "fly"), ("skip", "--tick")):
         world.ask("queue", "lane", LANE, *map(str, words), code=2)
+
+
+def test_what_changes_nothing_is_no_change(world, queue):
+    """Neither swapped with itself nor put before itself; and a node without a name is none."""
+    queue.lane("pause")
+    a, b = queue.put("true"), queue.put("true")
+    before = generation(queue)
+    assert f"both are {a}" in queue.lane("swap", a, a, code=1)["error"]
+    for where in ("--before", "--after"):
+        assert "itself" in queue.lane("move", a, where, a, code=1)["error"]
+    assert "no node ''" in queue.lane("--no-tick", lane=":0", code=1)["error"]
+    assert generation(queue) == before and queue.queued() == [a, b]
+    assert "LANE is missing" in world.ask("queue", "lane", code=2).err
 
 
 # --- requests ---

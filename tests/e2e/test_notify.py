@@ -34,6 +34,12 @@ class Receiver:
                 if answer == "hang":
                     outer.free.wait(60)
                     return
+                if answer == "trickle":
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.flush()
+                    outer.free.wait(60)
+                    return
                 self.send_response(answer)
                 if answer == 302:
                     self.send_header("Location", "/elsewhere")
@@ -263,6 +269,24 @@ def test_a_webhook_that_fails_and_hangs_is_tried_again_with_growing_waits(world,
     state = d.all_delivered()
     assert state["problems"] == "" and len(receiver.taken()) == 1 and len(d.log()) == 1
     assert {json.loads(g["body"])["uid"] for g in receiver.got} == {f"{state['queue']}-1"}
+
+
+@pytest.mark.parametrize("receiver", [("trickle", 302, 404)], indirect=True)
+def test_what_a_webhook_answers_counts_and_is_said(world, drive, receiver):
+    """Taken is taken, though the answer's text never ends; what else comes is told in its own words."""
+    configure(world, webhook=receiver.url)
+    d = drive(limit=1500)
+    d.alert("first")
+    d.all_delivered()
+    assert len(receiver.got) == 1 and d.tell()["problems"] == ""
+    d.alert("second")
+    d.until(lambda a: "answered HTTP 302, a redirection" in a["problems"])
+    d.tell(forward=MINUTE + 1000)
+    d.until(lambda a: "the webhook answered HTTP 404" in a["problems"])
+    receiver.end()
+    d.tell(forward=3 * MINUTE)
+    state = d.until(lambda a: "curl ended with exit code 7" in a["problems"])
+    assert "HTTP 000" not in state["problems"]
 
 
 def test_a_channel_that_is_down_for_a_day_is_given_up_and_told_of(world, drive):

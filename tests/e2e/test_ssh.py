@@ -241,7 +241,7 @@ def test_delay_and_loss(lab):
     assert got["state"] == "up" and got["rtt_ms"] >= 250, got
 
 
-def test_dead_hosts_cost_the_others_nothing(lab):
+def test_w47_dead_hosts_cost_the_others_nothing(lab):
     lab.wire("key", cut=1)
     w = lab.watch("key", "10.99.200.2", "jump", "csh", "--seconds", 60)
     try:

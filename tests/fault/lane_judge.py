@@ -75,6 +75,21 @@ def judge_places(lane, concurrency, runs, orphaned, wrong):
             wrong.append(f"{lane}: {run.mark} ({run.name}) started while {[(r.mark, r.name) for r in beside]} ran")
 
 
+def judge_passing(lane, concurrency, runs, wishes, orphaned, wrong):
+    """
+    Where several run at a time, those that begin together write their lines as they come. But whoever started behind another in
+    the list started after that one had its claim: from there on it holds a place, though its own line comes later.
+    """
+    firsts = [r for r in runs if r.attempt == 1 and not wishes[r.name].is_moved]
+    for run in runs:
+        begun = [r.job for r in firsts if r.at <= run.at]
+        claimed = [r for r in firsts if r.at > run.at and any(r.job < job for job in begun)]
+        beside = [r for r in runs if r.at < run.at and r.end is not None and r.end > run.at and r.mark not in orphaned]
+        if claimed and len(beside) + len(claimed) >= concurrency:
+            wrong.append(f"{lane}: {run.mark} ({run.name}) started before {[(r.mark, r.name) for r in claimed]}, which stood there first, "
+                         f"beside {[(r.mark, r.name) for r in beside]}")
+
+
 def judge_needs(runs, wishes, wrong):
     well = defaultdict(list)
     for run in runs:
@@ -121,6 +136,8 @@ def complaints(record, rows, wishes, lanes, acks, rebooted=None, orphaned=()):
         judge_places(lane, concurrency, own, orphaned, wrong)
         if concurrency == 1:
             judge_order(lane, own, wishes, wrong)
+        else:
+            judge_passing(lane, concurrency, own, wishes, orphaned, wrong)
     judge_needs(runs, wishes, wrong)
     judge_acks(runs, wishes, acks, wrong)
     judge_reboots(record, rebooted or {}, wrong)

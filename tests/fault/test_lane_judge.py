@@ -76,6 +76,23 @@ def spoil_three_at_a_time(found, rows, wishes, acks):
     rows[3:3] = [line("n1", "start", "r", 8, 10.3)]
 
 
+def third_of_two(found, rows, wishes):
+    """r stands behind p and q, and goes on when p has ended."""
+    found["jobs"].append(job(8, "r"))
+    wishes["r"] = LaneWish("n1:0,1")
+    at = rows.index(line("n1", "end", "p", 5, 10.7))
+    rows[at + 1:at + 1] = [line("n1", "start", "r", 8, 10.75), line("n1", "end", "r", 8, 10.78)]
+
+
+def spoil_passed_in_a_lane_of_two(found, rows, wishes, acks):
+    """q's turn was before r's."""
+    third_of_two(found, rows, wishes)
+    rows.remove(line("n1", "start", "q", 6, 10.2))
+    rows[2:2] = [line("n1", "start", "r", 8, 10.2)]
+    rows.remove(line("n1", "start", "r", 8, 10.75))
+    rows[-3:-3] = [line("n1", "start", "q", 6, 11.9)]
+
+
 def spoil_need_on_its_node(found, rows, wishes, acks):
     wishes["d"].needs = ("p",)
 
@@ -121,6 +138,19 @@ def test_what_is_wrong_is_seen(spoil):
     args = copy.deepcopy(world())
     more = spoil(*args) or {}
     assert len(judged(*args, **more)) >= 1
+
+
+@pytest.mark.parametrize("late", ["p", "q"])
+def test_in_a_lane_of_two_lines_may_come_late(late):
+    """Whoever has its claim may be slow: then the other place goes on alone."""
+    found, rows, wishes, acks = copy.deepcopy(world())
+    third_of_two(found, rows, wishes)
+    assert judged(found, rows, wishes, acks) == []
+    start = next(r for r in rows if r[1:3] == ("start", late))
+    rows.remove(start)
+    at = next(i for i, r in enumerate(rows) if r[1:3] == (("start", "q") if late == "p" else ("end", "r")))
+    rows[at + 1:at + 1] = [start]
+    assert judged(found, rows, wishes, acks) == []
 
 
 @pytest.mark.parametrize("excuse", ["claimed", "released", "assigned", "orphaned", "rebooted"])

@@ -104,7 +104,7 @@ static void put(const char *root, const char *name, const char *text)
 	assert_int_equal(fd_replace_at(AT_FDCWD, path, text, strlen(text), false), 0);
 }
 
-static void host_cpu_is_a_difference(void **state)
+static void w48_host_cpu_is_a_difference(void **state)
 {
 	char root[] = "/tmp/gpustow-test-host-XXXXXX";
 	struct host_reader r = {0};
@@ -218,6 +218,38 @@ static uint64_t ticks_of(pid_t pid)
 static uint64_t pct_of(uint64_t ticks, int64_t ms)
 {
 	return ticks * 100000 / ((uint64_t)sysconf(_SC_CLK_TCK) * (uint64_t)ms);
+}
+
+/* Not over its life: busy at first, then stopped. */
+static void w48_process_cpu_is_a_difference(void **state)
+{
+	pid_t pid = hostile_child(true);
+	struct facts *f = facts_new();
+	struct gpu_snapshot s = rows_of(pid, pid);
+
+	(void)state;
+	facts_fill(f, &s, clock_boot_ms(), clock_wall_ms());
+	gpu_snapshot_done(&s);
+	poll(NULL, 0, 400);
+	s = rows_of(pid, pid);
+	facts_fill(f, &s, clock_boot_ms(), clock_wall_ms());
+	assert_true(s.more[0].cpu_pct.v > 0);
+	gpu_snapshot_done(&s);
+	kill(pid, SIGSTOP);
+	/* What it had before it stopped is between these two. */
+	poll(NULL, 0, 400);
+	s = rows_of(pid, pid);
+	facts_fill(f, &s, clock_boot_ms(), clock_wall_ms());
+	gpu_snapshot_done(&s);
+	poll(NULL, 0, 400);
+	s = rows_of(pid, pid);
+	facts_fill(f, &s, clock_boot_ms(), clock_wall_ms());
+	assert_int_equal(s.more[0].cpu_pct.state, VALUE_PRESENT);
+	assert_int_equal(s.more[0].cpu_pct.v, 0);
+	gpu_snapshot_done(&s);
+	kill(pid, SIGCONT);
+	end_child(pid);
+	facts_free(f);
 }
 
 static void items_63_24_host_facts_once_gpu_facts_by_card(void **state)
@@ -378,7 +410,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cgroups),
 		cmocka_unit_test(item_04_free_huge_pages_are_not_in_use),
-		cmocka_unit_test(host_cpu_is_a_difference),
+		cmocka_unit_test(w48_host_cpu_is_a_difference),
+		cmocka_unit_test(w48_process_cpu_is_a_difference),
 		cmocka_unit_test(item_68_a_uid_without_a_name_is_empty),
 		cmocka_unit_test(items_63_24_host_facts_once_gpu_facts_by_card),
 		cmocka_unit_test(facts_follow_an_exec),

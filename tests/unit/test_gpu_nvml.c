@@ -677,6 +677,30 @@ static void card_that_left_the_count_stays_as_lost(void **state)
 	gpu_backend_free(b);
 }
 
+/* Of a node's agent, too: it asks through this. */
+static void w49_card_that_comes_is_found_and_the_library_is_bound_once(void **state)
+{
+	struct gpu_backend *b = open_fake("card 0 uuid=GPU-a\n");
+	struct nvml *n = (struct nvml *)b;
+	struct gpu_snapshot s = sample(b);
+	void *before = n->lib.handle;
+
+	(void)state;
+	assert_int_equal(s.n_cards, 1);
+	gpu_snapshot_done(&s);
+	scenario("card 0 uuid=GPU-a\ncard 1 uuid=GPU-b\n");
+	n->count_ms = 0; /* half a minute has passed */
+	s = sample(b);
+	assert_int_equal(s.n_cards, 2);
+	assert_string_equal(s.cards[1].uuid, "GPU-b");
+	assert_int_equal(s.cards[1].state, GPU_OK);
+	gpu_snapshot_done(&s);
+	/* To list them anew it's started anew; its symbols stay what they were. */
+	assert_int_equal(calls("nvmlInit"), 2);
+	assert_ptr_equal(n->lib.handle, before);
+	gpu_backend_free(b);
+}
+
 static void item_27_library_shut_down_under_us_is_started_again(void **state)
 {
 	struct gpu_backend *b = open_fake("cards 2\n");
@@ -1164,6 +1188,7 @@ int main(void)
 		T(item_26_lost_from_the_start_is_named_by_the_bus),
 		T(item_26_any_error_of_one_card_leaves_the_others),
 		T(card_that_left_the_count_stays_as_lost),
+		T(w49_card_that_comes_is_found_and_the_library_is_bound_once),
 		T(item_27_library_shut_down_under_us_is_started_again),
 		T(item_28_mismatch_names_both_versions),
 		T(item_72_no_driver_and_no_library_are_sentences),

@@ -107,12 +107,13 @@ static void test_every_transition(void **state)
 	(void)state;
 	for (int from = 0; from < JOB_STATE_N; from++) {
 		for (int step = 0; step < JOB_STEP_N; step++) {
-			for (int bits = 0; bits < 16; bits++) {
+			for (int bits = 0; bits < 32; bits++) {
 				struct job j = {.id = 7,
 					.state = (enum job_state)from,
 					.is_bound = bits & 1,
 					.held_reason = bits & 2 ? (char *)"x" : NULL,
-					.cancel_ms = bits & 4 ? 5 : 0};
+					.cancel_ms = bits & 4 ? 5 : 0,
+					.lane = bits & 16 ? (char *)"n1:0" : NULL};
 				bool controller = bits & 8, inflight, waiting, may;
 				const char *to = expected(j.state, (enum job_step)step);
 				struct err e = {0};
@@ -129,10 +130,14 @@ static void test_every_transition(void **state)
 				may = to != NULL;
 				if (inflight || step == JOB_STEP_WANT_CANCEL)
 					may = may && j.is_bound;
+				/* Its node lets go of one that waits in a lane. */
+				if (step == JOB_STEP_EDIT_VRAM)
+					waiting = !j.lane;
 				if (waiting)
 					may = may && !j.is_bound;
 				if (step == JOB_STEP_EDIT_NEEDS)
-					may = may && j.is_bound == (from == JOB_STATE_RUNNING);
+					may = may && (j.is_bound == (from == JOB_STATE_RUNNING) ||
+							     (j.lane && from == JOB_STATE_PENDING));
 				if (step == JOB_STEP_EDIT_PRIORITY && from == JOB_STATE_RUNNING)
 					may = may && j.is_bound;
 				if (inflight || step == JOB_STEP_BIND || step == JOB_STEP_REFUSED)

@@ -11,6 +11,8 @@
 
 #include "agent_client.h"
 
+#include "agent/lane_command.h"
+#include "agent/lanes.h"
 #include "agent/server.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
@@ -625,6 +627,54 @@ static void older_words(void **state)
 	put("go", "");
 	wait_ran(2);
 	assert_ran("1 4 ");
+}
+
+/*
+ * The hello of a newer controller closes the older one's link, and what was read of it already is dropped. Were that ever
+ * otherwise, the word itself would still be measured: by its fence first, then by its generation.
+ */
+static void words_by_themselves(void **state)
+{
+	static const struct {
+		struct fence fence;
+		int generation;
+		const char *op;
+		int stored; /* what the lane is at afterwards */
+	} rows[] = {
+		{{{1, 2, 1}}, 5, "lane", 5},
+		{{{1, 1, 9}}, 6, "stale", 5}, /* another lease's */
+		{{{1, 2, 0}}, 6, "stale", 5}, /* an older link's */
+		{{{0, 9, 9}}, 6, "stale", 5}, /* of a store before it was restored */
+		{{{1, 2, 1}}, 5, "lane", 5},
+		{{{1, 2, 1}}, 4, "lane", 5},
+		{{{1, 2, 1}}, 6, "lane", 6},
+	};
+	const struct agent_options options = {.idle_ms = 20000, .promise_dir = t.promise};
+	static struct agent a;
+	struct client x = {.id = 1, .fd = -1};
+	char root[320];
+	struct err e = {0};
+
+	in_dir("root2", root);
+	assert_int_equal(agent_init(&a, root, &options, &e), 0);
+	memcpy(x.queue, QUEUE, ID_LEN);
+	assert_int_equal(fences_raise(&a.fences, QUEUE, &rows[0].fence, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		CLEANUP(wire_frame_done) struct wire_frame f = {0};
+		json_t *msg = lane_message("n1:0", rows[i].generation, json_array());
+
+		x.fence = rows[i].fence;
+		json_object_set_new(msg, "root_id", json_string(a.root.id));
+		assert_int_equal(lane_command(&a, &x, msg, &e), 0);
+		json_decref(msg);
+		assert_int_equal(wire_get(&x.out, &f, &e), 1);
+		assert_string_equal(text(f.msg, "op"), rows[i].op);
+		assert_int_equal(lanes_find(&a, QUEUE, "n1:0")->generation, rows[i].stored);
+	}
+	buf_done(&x.in);
+	buf_done(&x.out);
+	buf_done(&x.sample);
+	agent_done(&a);
 }
 
 static void lacking(void **state)
@@ -1386,6 +1436,7 @@ int main(int argc, char **argv)
 		TEST(two_at_once),
 		TEST(needs),
 		TEST(older_words),
+		TEST(words_by_themselves),
 		TEST(lacking),
 		TEST(as_large_as_it_gets),
 		TEST(holds_room_for_the_next),
