@@ -189,8 +189,9 @@ static void grant(struct loop *l)
 		give_answer(l);
 	if (w->signal.signo)
 		send_signal(l);
-	if (w->has_retry)
-		fleet_retry(l->fleet, w->retry);
+	for (uint32_t i = 0; w->has_retry && i < l->m.n_nodes; i++)
+		if (w->retry == RETRY_FAILED ? node_has_failed(&l->m.nodes[i]) : i == w->retry)
+			fleet_retry(l->fleet, i);
 	if (w->new_theme)
 		screen_theme(l->screen, theme_find(l->m.view.theme));
 	if (w->redraw_all)
@@ -267,6 +268,7 @@ static void prepare_model(struct loop *l)
 	l->m.is_debug = l->o->is_debug;
 	l->m.is_compact = l->o->is_compact;
 	l->m.wants_dcgm = l->o->wants_dcgm;
+	l->m.view.theme = theme_default(getenv("NO_COLOR"), getenv("COLORFGBG"))->name;
 	for (size_t i = 0; i < c->n_view; i++)
 		view_set(&l->m.view, c->view[i].key, c->view[i].value);
 }

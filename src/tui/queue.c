@@ -15,6 +15,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -547,6 +548,7 @@ int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 	queue_model_init(&l.m);
 	frame_init(&l.frame);
 	view_defaults(&l.view);
+	l.view.theme = theme_default(getenv("NO_COLOR"), getenv("COLORFGBG"))->name;
 	for (size_t i = 0; i < o->config->n_view; i++)
 		view_set(&l.view, o->config->view[i].key, o->config->view[i].value);
 	if (!r)
