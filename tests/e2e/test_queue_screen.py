@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import termios
+import time
 from pathlib import Path
 
 import pytest
