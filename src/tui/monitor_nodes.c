@@ -337,9 +337,15 @@ static void add_cards(const struct monitor *m, uint32_t i, struct lines *l)
 		lines_add(l, LINE_PROFILING, 0, (struct card_row){i, 0});
 	if (profile_has_any(&s->snap))
 		lines_add(l, LINE_PROFILE_TITLES, 0, (struct card_row){i, 0});
-	for (uint32_t k = 0; k < s->snap.n_cards && profile_has_any(&s->snap); k++)
-		if (!gpu_is_instance(&s->snap.cards[k]))
-			lines_add(l, LINE_PROFILE, 0, (struct card_row){i, k});
+	for (uint32_t k = 0; k < s->snap.n_cards && profile_has_any(&s->snap); k++) {
+		if (gpu_is_instance(&s->snap.cards[k]))
+			continue;
+		lines_add(l, LINE_PROFILE, 0, (struct card_row){i, k});
+		for (uint32_t g = 0; g < s->snap.n_cards; g++)
+			if (gpu_is_instance(&s->snap.cards[g]) && gpu_whole_of(&s->snap, g) == k &&
+				profile_has(&s->snap.cards[g]))
+				lines_add(l, LINE_PROFILE, 0, (struct card_row){i, g});
+	}
 	lines_add(l, LINE_USERS, 0, (struct card_row){i, 0});
 }
 
