@@ -530,6 +530,15 @@ static void draw_trends(
 	view_trends(m, f, r, at, selected_proc(m, rows, n));
 }
 
+/* A node may still have cards to tell of. */
+static bool is_waiting(const struct monitor *m)
+{
+	for (size_t i = 0; i < m->n_nodes; i++)
+		if (!m->nodes[i].host.has_answered && !node_has_failed(&m->nodes[i]))
+			return true;
+	return false;
+}
+
 void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view_time now)
 {
 	size_t n, all, hidden;
@@ -563,7 +572,10 @@ void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view
 	} else {
 		struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 
-		pen_put(&p, STYLE(INK_DIM), all ? "no card passes the filter" : "no cards");
+		pen_put(&p, STYLE(INK_DIM),
+			all		? "no card passes the filter"
+			: is_waiting(m) ? "waiting for the first figures"
+					: "no cards");
 		return;
 	}
 	if (pane.h)
