@@ -550,6 +550,89 @@ static void test_questions_take_all_keys(void **state)
 	world_done(&w);
 }
 
+/* Sentences that take several lines: by pages each failed node is seen whole once, and r tries all of them. */
+static void test_every_failed_node_is_seen_by_pages(void **state)
+{
+	char why[200];
+	struct world w;
+	bool seen[12] = {false};
+
+	memset(why, 'x', sizeof(why) - 1);
+	why[sizeof(why) - 1] = '\0';
+	world_make(&w, 12, 0);
+	for (size_t i = 1; i <= 12; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "n%02zu", i);
+		world_node(&w, i, name, "a@b:22", i == 5 ? "auth" : "down", why, 0);
+		w.m.nodes[i].refuses = true;
+	}
+	w.m.view.mode = MODE_UNIFIED;
+	w.m.view.filter = FILTER_ERRORS;
+	for (int page = 0; page < 12; page++) {
+		CLEANUP(buf_done) struct buf b = {0};
+
+		world_draw(&w, 80, 24);
+		grid_text(&w.f.grid, &b);
+		for (size_t i = 1; i <= 12; i++) {
+			char head[40];
+
+			/* Its beginning; 200 cells of sentence are three lines of 80, and the next one's head is behind it. */
+			snprintf(head, sizeof(head), "\nn%02zu (a@b:22): ", i);
+			seen[i - 1] |= strstr(buf_str(&b), head) != NULL;
+		}
+		world_press(&w, KEY_PAGE_DOWN);
+	}
+	for (size_t i = 0; i < 12; i++)
+		assert_true(seen[i]);
+	w.m.wishes.has_retry = false;
+	world_press(&w, 'r');
+	assert_true(w.m.wishes.has_retry);
+	assert_int_equal(w.m.wishes.retry, RETRY_FAILED);
+	for (size_t i = 1; i <= 12; i++)
+		assert_false(w.m.nodes[i].refuses);
+	world_done(&w);
+}
+
+/* On 80x24 with the pane in use: its command, and the history in its place; a signal that's pending moves no button. */
+static void test_a_short_screen_has_command_and_history(void **state)
+{
+	struct world w;
+	CLEANUP(buf_done) struct buf command = {0}, history = {0}, armed = {0};
+	struct rect was = {0};
+
+	into_pane(&w);
+	for (uint32_t i = 0; i < w.samples[0].snap.n_procs; i++)
+		memset(w.samples[0].snap.more[i].cmdline, 'c', 300);
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &command);
+	assert_non_null(strstr(buf_str(&command), "ccccccccccccccccccccccccccccccccccccccccccccccc"
+						  "ccccccccccccccccccccccccccccccc"));
+	assert_non_null(strstr(buf_str(&command), "lines 1-"));
+	world_press(&w, 't');
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &history);
+	assert_non_null(strstr(buf_str(&history), "util now"));
+	assert_non_null(strstr(buf_str(&history), "VRAM now"));
+	assert_non_null(strstr(buf_str(&history), "CPU now"));
+	world_press(&w, 't');
+	for (int turn = 0; turn < 2; turn++) {
+		world_draw(&w, 80, 24);
+		for (size_t i = 0; i < w.f.n_hits; i++)
+			if (w.f.hits[i].action == DO_SIGKILL) {
+				assert_true(!turn || !memcmp(&was, &w.f.hits[i].at, sizeof(was)));
+				was = w.f.hits[i].at;
+			}
+		world_press(&w, 'K');
+	}
+	assert_true(was.w > 0);
+	world_press(&w, 'K');
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &armed);
+	assert_non_null(strstr(buf_str(&armed), "SIGKILL to process"));
+	world_done(&w);
+}
+
 static void test_overlays_close_without_quitting(void **state)
 {
 	static const uint32_t closers[] = {'?', KEY_ESC, 'q', KEY_RETURN, ' '};
@@ -726,6 +809,8 @@ int main(void)
 		cmocka_unit_test(test_a_click_is_for_the_process_that_was_drawn_there),
 		cmocka_unit_test(test_nobody_types_into_a_line_that_is_not_there),
 		cmocka_unit_test(test_what_disarms_a_signal),
+		cmocka_unit_test(test_every_failed_node_is_seen_by_pages),
+		cmocka_unit_test(test_a_short_screen_has_command_and_history),
 		cmocka_unit_test(test_another_process_of_that_number_gets_no_signal),
 		cmocka_unit_test(test_time_travel),
 		cmocka_unit_test(test_history_forgets_what_is_gone),
