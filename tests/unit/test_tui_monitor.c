@@ -615,6 +615,7 @@ static void test_a_short_screen_has_command_and_history(void **state)
 	assert_non_null(strstr(buf_str(&history), "util now"));
 	assert_non_null(strstr(buf_str(&history), "VRAM now"));
 	assert_non_null(strstr(buf_str(&history), "CPU now"));
+	assert_non_null(strstr(buf_str(&history), "host mem now"));
 	world_press(&w, 't');
 	for (int turn = 0; turn < 2; turn++) {
 		world_draw(&w, 80, 24);
