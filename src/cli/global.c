@@ -67,6 +67,10 @@ int global_check(const struct global_options *g, const struct command *c, struct
 			   : g->timeout_s != TIMEOUT_S ? "timeout"
 						       : NULL;
 
+	if (g->dcgm)
+		return err_set(e, -EINVAL,
+			"--dcgm is for the live monitor and for --once, which go without a command; %s shows no profiling figures",
+			c->name);
 	if (!name)
 		return 0;
 	return err_set(e, -EINVAL,

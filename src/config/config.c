@@ -32,7 +32,7 @@ static const struct view_key {
 	{"group_by_node", {NULL}},
 	{"hide_unsupported", {NULL}},
 	{"mouse", {NULL}},
-	{"theme", {"classic", "muted", "mono"}},
+	{"theme", {"classic", "muted", "mono", "light"}},
 };
 
 void config_warn(

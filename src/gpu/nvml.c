@@ -453,21 +453,23 @@ static void sample_procs(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml
 
 		nvml_mig_ask(n, c);
 		nvml_call_end(n, c, "MIG instances", begun_us);
+		if (c->handle != NULL)
+			nvml_gpm_instances(n, c, now_ms);
 	} else if (c->handle != NULL && value_is_present(mig)) {
 		c->n_mig = 0;
 	}
 }
 
 /* The card's instances behind all whole cards, and the rows that are theirs. */
-static void add_instances(const struct nvml_card *c, uint32_t i, struct nvml_rows *rows,
-	uint32_t from, struct gpu_snapshot *ret)
+static void add_instances(const struct nvml *n, const struct nvml_card *c, uint32_t i,
+	struct nvml_rows *rows, uint32_t from, struct gpu_snapshot *ret)
 {
 	bool is_asleep = ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP;
 	uint32_t first = ret->n_cards;
 
 	if (c->n_mig == 0)
 		return;
-	nvml_mig_cards(c, i, c->handle != NULL && !is_asleep, ret);
+	nvml_mig_cards(n, c, i, c->handle != NULL && !is_asleep, ret);
 	nvml_mig_move(ret, i, first, rows->items + from, rows->n - from);
 	if (ret->instances != NULL && c->handle != NULL && !is_asleep)
 		nvml_mig_details(c, i, ret);
@@ -481,7 +483,7 @@ static void sample_card(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_
 
 	nvml_card_sample(n, c, now_ms, &ret->cards[i]);
 	if (c->handle == NULL || ret->cards[i].m[METRIC_MEM_USED].state == VALUE_ASLEEP) {
-		add_instances(c, i, rows, from, ret);
+		add_instances(n, c, i, rows, from, ret);
 		return;
 	}
 	sample_procs(n, i, now_ms, rows, ret);
@@ -489,7 +491,7 @@ static void sample_card(struct nvml *n, uint32_t i, int64_t now_ms, struct nvml_
 	/* It went while its processes were listed. */
 	if (c->handle == NULL)
 		nvml_card_sample(n, c, now_ms, &ret->cards[i]);
-	add_instances(c, i, rows, from, ret);
+	add_instances(n, c, i, rows, from, ret);
 }
 
 static void sample_cards(struct nvml *n, int64_t now_ms, struct gpu_snapshot *ret)

@@ -32,8 +32,9 @@ struct nvml_use {
 
 enum nvml_memory_call { MEMORY_UNDECIDED, MEMORY_V2, MEMORY_V1, MEMORY_UNIFIED };
 
-/* Profiling counters of a card, while somebody wants them. */
+/* Profiling counters of a card or of one of its GPU instances, while somebody wants them. */
 struct nvml_gpm {
+	int32_t gi; /* the instance's id + 1; 0: the card's own */
 	bool is_known; /* whether it has them: code */
 	int code;
 	struct nvml_gpm_sample *samples[2]; /* ours; [0] the older */
@@ -86,7 +87,7 @@ struct nvml_card {
 	bool is_asleep; /* not opened, for that would wake it; known by its bus only */
 	bool may_sleep; /* its power is managed at run time */
 	bool list_gone[LIST_N];
-	struct nvml_gpm gpm;
+	struct nvml_gpm gpm, parts[NVML_MIG_MAX]; /* parts: of its GPU instances */
 	int64_t mig_mode; /* under which that was found out; -1 before it's known */
 	bool is_blind;
 };
@@ -174,8 +175,8 @@ int32_t nvml_mig_id(int (*call)(struct nvml_device *, uint32_t *), struct nvml_d
 /* Appends what was found to s->instances, which has room for GPU_INSTANCE_MAX. */
 void nvml_mig_details(const struct nvml_card *c, uint32_t position, struct gpu_snapshot *s);
 /* Appends them to the snapshot's cards, which have room for GPU_MAX. is_asked: the memory was had with this look. */
-void nvml_mig_cards(
-	const struct nvml_card *c, uint32_t position, bool is_asked, struct gpu_snapshot *s);
+void nvml_mig_cards(const struct nvml *n, const struct nvml_card *c, uint32_t position,
+	bool is_asked, struct gpu_snapshot *s);
 /* Rows of the card at `position` that name an instance among the cards from first_instance on are that one's. */
 void nvml_mig_move(const struct gpu_snapshot *s, uint32_t position, uint32_t first_instance,
 	struct gpu_proc *rows, uint32_t n_rows);
@@ -185,6 +186,12 @@ void nvml_mig_move(const struct gpu_snapshot *s, uint32_t position, uint32_t fir
  * back. `look` says in the snapshot where they come from. `drop` before the library is shut down.
  */
 void nvml_gpm_card(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct gpu_card *ret);
+/*
+ * The same of the GPU instances among c->mig, into c->parts; the card's own comes first. `put` gives them to an instance's card:
+ * several compute instances of one GPU instance have its figures together.
+ */
+void nvml_gpm_instances(struct nvml *n, struct nvml_card *c, int64_t now_ms);
+void nvml_gpm_put(const struct nvml *n, const struct nvml_card *c, struct gpu_card *ret);
 void nvml_gpm_look(const struct nvml *n, struct gpu_snapshot *s);
 void nvml_gpm_drop(struct nvml *n, struct nvml_card *c);
 

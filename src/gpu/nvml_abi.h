@@ -344,4 +344,5 @@ _Static_assert(sizeof(void *) == 8 && sizeof(unsigned long) == 8, "layouts are t
 	X(gpm_alloc, (struct nvml_gpm_sample **), "nvmlGpmSampleAlloc") \
 	X(gpm_free, (struct nvml_gpm_sample *), "nvmlGpmSampleFree") \
 	X(gpm_get, (NVML_DEV, struct nvml_gpm_sample *), "nvmlGpmSampleGet") \
+	X(gpm_mig_get, (NVML_DEV, uint32_t, struct nvml_gpm_sample *), "nvmlGpmMigSampleGet") \
 	X(gpm_metrics, (struct nvml_gpm_metrics *), "nvmlGpmMetricsGet")

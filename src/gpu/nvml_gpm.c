@@ -37,14 +37,28 @@ static bool has_calls(const struct nvml_functions *f)
 	       f->gpm_get != NULL && f->gpm_metrics != NULL;
 }
 
-void nvml_gpm_drop(struct nvml *n, struct nvml_card *c)
+static void drop(struct nvml *n, struct nvml_gpm *g)
 {
-	struct nvml_gpm *g = &c->gpm;
-
 	for (size_t i = 0; i < ARRAY_LEN(g->samples); i++)
 		if (g->samples[i] != NULL)
 			n->lib.fn.gpm_free(g->samples[i]);
 	*g = (struct nvml_gpm){0};
+}
+
+void nvml_gpm_drop(struct nvml *n, struct nvml_card *c)
+{
+	drop(n, &c->gpm);
+	for (size_t i = 0; i < ARRAY_LEN(c->parts); i++)
+		drop(n, &c->parts[i]);
+}
+
+static int allocate(struct nvml *n, struct nvml_gpm *g)
+{
+	int code = NVML_OK;
+
+	for (size_t i = 0; code == NVML_OK && i < ARRAY_LEN(g->samples); i++)
+		code = n->lib.fn.gpm_alloc(&g->samples[i]);
+	return code;
 }
 
 /* Once for each handle: a card has them or not. */
@@ -58,9 +72,7 @@ static int find_out(struct nvml *n, struct nvml_card *c)
 	code = n->lib.fn.gpm_support(c->handle, &s);
 	if (code == NVML_OK && !s.is_supported)
 		code = NVML_NOT_SUPPORTED;
-	for (size_t i = 0; code == NVML_OK && i < ARRAY_LEN(c->gpm.samples); i++)
-		code = n->lib.fn.gpm_alloc(&c->gpm.samples[i]);
-	return code;
+	return code == NVML_OK ? allocate(n, &c->gpm) : code;
 }
 
 static struct value figure_of(size_t figure, const struct nvml_gpm_metric *m)
@@ -101,16 +113,26 @@ static int compare(struct nvml *n, struct nvml_gpm *g)
 	return code;
 }
 
-static int take(struct nvml *n, struct nvml_card *c, int64_t now_ms)
+/* Of an instance by its card's handle; the number is the driver's own again. */
+static int get(
+	struct nvml *n, struct nvml_card *c, const struct nvml_gpm *g, struct nvml_gpm_sample *into)
 {
-	struct nvml_gpm *g = &c->gpm;
+	if (g->gi == 0)
+		return n->lib.fn.gpm_get(c->handle, into);
+	if (n->lib.fn.gpm_mig_get == NULL)
+		return NVML_FUNCTION_NOT_FOUND;
+	return n->lib.fn.gpm_mig_get(c->handle, (uint32_t)(g->gi - 1), into);
+}
+
+static int take(struct nvml *n, struct nvml_card *c, struct nvml_gpm *g, int64_t now_ms)
+{
 	bool is_first = g->taken_ms == 0 || now_ms - g->taken_ms > STALE_MS;
 	struct nvml_gpm_sample *newer = g->samples[1];
 	int code;
 
 	if (!is_first && now_ms - g->taken_ms < APART_MS)
 		return NVML_OK;
-	code = n->lib.fn.gpm_get(c->handle, is_first ? g->samples[0] : newer);
+	code = get(n, c, g, is_first ? g->samples[0] : newer);
 	if (code != NVML_OK)
 		return code;
 	g->taken_ms = now_ms;
@@ -138,7 +160,7 @@ void nvml_gpm_card(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct g
 		c->gpm.code = find_out(n, c);
 		c->gpm.is_known = true;
 	}
-	code = c->gpm.code == NVML_OK ? take(n, c, now_ms) : c->gpm.code;
+	code = c->gpm.code == NVML_OK ? take(n, c, &c->gpm, now_ms) : c->gpm.code;
 	nvml_call_end(n, c, "profiling", begun_us);
 	if (nvml_card_drop(n, c, code))
 		return;
@@ -146,6 +168,84 @@ void nvml_gpm_card(struct nvml *n, struct nvml_card *c, int64_t now_ms, struct g
 		put_code(code, &c->gpm);
 	profile_put(c->gpm.v, ret);
 }
+
+/* ---- GPU instances ---- */
+
+static const struct nvml_gpm *part_of(const struct nvml_card *c, int32_t gi)
+{
+	for (size_t i = 0; gi > 0 && i < ARRAY_LEN(c->parts); i++)
+		if (c->parts[i].gi == gi)
+			return &c->parts[i];
+	return NULL;
+}
+
+static bool has_instance(const struct nvml_card *c, int32_t gi)
+{
+	for (uint32_t i = 0; i < c->n_mig; i++)
+		if (c->mig[i].gi == gi)
+			return true;
+	return false;
+}
+
+/* Of instances that have gone the counters are given back, for their numbers are used again; new ones get theirs. */
+static void match_parts(struct nvml *n, struct nvml_card *c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(c->parts); i++)
+		if (c->parts[i].gi > 0 && !has_instance(c, c->parts[i].gi))
+			drop(n, &c->parts[i]);
+	for (uint32_t k = 0; k < c->n_mig; k++) {
+		int32_t gi = c->mig[k].gi;
+		size_t i = 0;
+
+		if (gi <= 0 || part_of(c, gi) != NULL)
+			continue;
+		while (i < ARRAY_LEN(c->parts) && c->parts[i].gi > 0)
+			i++;
+		if (i < ARRAY_LEN(c->parts))
+			c->parts[i].gi = gi;
+	}
+}
+
+/* One that fails, as it does while it's destroyed, is none of the others' business. */
+static int take_part(struct nvml *n, struct nvml_card *c, struct nvml_gpm *g, int64_t now_ms)
+{
+	int code;
+
+	if (!g->is_known) {
+		g->code = allocate(n, g);
+		g->is_known = true;
+	}
+	code = g->code == NVML_OK ? take(n, c, g, now_ms) : g->code;
+	if (code != NVML_OK)
+		put_code(code, g);
+	return code;
+}
+
+void nvml_gpm_instances(struct nvml *n, struct nvml_card *c, int64_t now_ms)
+{
+	int64_t begun_us;
+
+	/* Whether there are such counters at all is the card's to say. */
+	if (!n->base.ask.profiling || !c->gpm.is_known || c->gpm.code != NVML_OK)
+		return;
+	begun_us = nvml_call_begin();
+	match_parts(n, c);
+	for (size_t i = 0; i < ARRAY_LEN(c->parts); i++)
+		if (c->parts[i].gi > 0 &&
+			nvml_card_drop(n, c, take_part(n, c, &c->parts[i], now_ms)))
+			break;
+	nvml_call_end(n, c, "profiling", begun_us);
+}
+
+void nvml_gpm_put(const struct nvml *n, const struct nvml_card *c, struct gpu_card *ret)
+{
+	const struct nvml_gpm *g = part_of(c, ret->gi);
+
+	if (n->base.ask.profiling && g != NULL && g->is_known)
+		profile_put(g->v, ret);
+}
+
+/* ---- all of it ---- */
 
 void nvml_gpm_look(const struct nvml *n, struct gpu_snapshot *s)
 {

@@ -189,8 +189,8 @@ static void put_figures(
 	m[METRIC_MEM_USED] = g->mem_used_mib;
 }
 
-void nvml_mig_cards(
-	const struct nvml_card *c, uint32_t position, bool is_asked, struct gpu_snapshot *s)
+void nvml_mig_cards(const struct nvml *n, const struct nvml_card *c, uint32_t position,
+	bool is_asked, struct gpu_snapshot *s)
 {
 	for (uint32_t i = 0; i < c->n_mig; i++) {
 		const struct gpu_card *parent = &s->cards[position];
@@ -215,6 +215,8 @@ void nvml_mig_cards(
 		memcpy(to->profile, g->profile, sizeof(to->profile));
 		put_name(parent, to);
 		put_figures(parent, g, is_asked, to->m);
+		if (is_asked)
+			nvml_gpm_put(n, c, to);
 	}
 }
 

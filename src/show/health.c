@@ -133,12 +133,14 @@ static void add_xid(const struct gpu_card *c, struct facts *f)
 	int64_t xid = count_of(c, METRIC_XID_LAST), n = count_of(c, METRIC_XID_COUNT);
 	const struct xid_info *x = xid_find(xid);
 	CLEANUP(buf_done) struct buf text = {0};
+	char which[64] = "XID error";
 
 	if (!xid)
 		return;
 	xid_put(x, &text);
-	add(f, "xid", health_of_xid(x), "last of %lld XID error%s: %lld%s%s",
-		(long long)(n ? n : 1), n > 1 ? "s" : "", (long long)xid, text.len ? ", " : "",
+	if (n > 1)
+		snprintf(which, sizeof(which), "last of %lld XID errors:", (long long)n);
+	add(f, "xid", health_of_xid(x), "%s %lld%s%s", which, (long long)xid, text.len ? ", " : "",
 		buf_str(&text));
 }
 

@@ -78,6 +78,17 @@ static void set_metrics(json_t *o, const struct gpu_card *c)
 	set(o, "absent", absent);
 }
 
+/* An instance has few figures of its own: these, where the card's counters tell them apart. */
+static void set_instance_profile(json_t *o, const struct gpu_snapshot *s, const char *uuid)
+{
+	int at = gpu_find_uuid(s, uuid);
+
+	for (size_t m = METRIC_PROFILE_FIRST; m < METRIC_N; m++)
+		set(o, metric_info[m].key,
+			value_or_null(
+				at < 0 ? value_absent(VALUE_UNSUPPORTED) : s->cards[at].m[m]));
+}
+
 static json_t *instances_of(const struct sample *s, uint32_t card)
 {
 	json_t *list = json_array();
@@ -97,6 +108,7 @@ static json_t *instances_of(const struct sample *s, uint32_t card)
 		set(o, "mem_total_mib", value_or_null(g->mem_total_mib));
 		set(o, "mem_used_mib", value_or_null(g->mem_used_mib));
 		set(o, "sm_count", value_or_null(g->sm_count));
+		set_instance_profile(o, &s->snap, g->uuid);
 		json_array_append_new(list, o);
 	}
 	return list;

@@ -218,6 +218,17 @@ static void put_table(const struct sample *s, const struct once_style *style, st
 	table_put(&t, &style->row, style->is_compact, out);
 }
 
+static void add_profile(struct table *t, const struct gpu_card *c)
+{
+	char label[GPU_LABEL_LEN];
+
+	gpu_label(c->index, c->gi, c->ci, label);
+	table_row(t);
+	table_text(t, ROW_PLAIN, "%s", label);
+	for (size_t k = 0; k < SHOW_PROFILE_N; k++)
+		put_percent(t, c->m[show_profile_columns[k].metric], 5, 101, 101);
+}
+
 static void put_profile_table(
 	const struct sample *s, const struct once_style *style, struct buf *out)
 {
@@ -229,14 +240,13 @@ static void put_profile_table(
 			.is_number = true, .drop = show_profile_columns[i].drop};
 	table_init(&t, titles, ARRAY_LEN(titles));
 	for (uint32_t i = 0; i < s->snap.n_cards; i++) {
-		const struct gpu_card *c = &s->snap.cards[i];
-
-		if (gpu_is_instance(c))
+		if (gpu_is_instance(&s->snap.cards[i]))
 			continue;
-		table_row(&t);
-		table_text(&t, ROW_PLAIN, "%d", c->index);
-		for (size_t k = 0; k < SHOW_PROFILE_N; k++)
-			put_percent(&t, c->m[show_profile_columns[k].metric], 5, 101, 101);
+		add_profile(&t, &s->snap.cards[i]);
+		for (uint32_t g = 0; g < s->snap.n_cards; g++)
+			if (gpu_is_instance(&s->snap.cards[g]) && gpu_whole_of(&s->snap, g) == i &&
+				profile_has(&s->snap.cards[g]))
+				add_profile(&t, &s->snap.cards[g]);
 	}
 	table_put(&t, &style->row, style->is_compact, out);
 }

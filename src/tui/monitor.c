@@ -4,10 +4,10 @@
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "fleet/fleet.h"
 #include "tui/keep.h"
 #include "tui/monitor_view.h"
+#include "tui/talk.h"
 #include "tui/terminal.h"
 
 #include <event2/event.h>
@@ -35,7 +35,8 @@ struct loop {
 	struct event_base *base;
 	struct fleet *fleet;
 	struct terminal terminal;
-	struct event *line, *tick, *gather; /* line: of the plain form */
+	struct talk talk; /* of the plain form */
+	struct event *tick, *gather;
 	uint64_t n_requests;
 	int signal_no;
 	bool is_over, has_said;
@@ -189,8 +190,9 @@ static void grant(struct loop *l)
 		give_answer(l);
 	if (w->signal.signo)
 		send_signal(l);
-	if (w->has_retry)
-		fleet_retry(l->fleet, w->retry);
+	for (uint32_t i = 0; w->has_retry && i < l->m.n_nodes; i++)
+		if (w->retry == RETRY_FAILED ? node_has_failed(&l->m.nodes[i]) : i == w->retry)
+			fleet_retry(l->fleet, i);
 	if (w->new_theme)
 		screen_theme(l->screen, theme_find(l->m.view.theme));
 	if (w->redraw_all)
@@ -267,6 +269,7 @@ static void prepare_model(struct loop *l)
 	l->m.is_debug = l->o->is_debug;
 	l->m.is_compact = l->o->is_compact;
 	l->m.wants_dcgm = l->o->wants_dcgm;
+	l->m.view.theme = theme_default(getenv("NO_COLOR"), getenv("COLORFGBG"))->name;
 	for (size_t i = 0; i < c->n_view; i++)
 		view_set(&l->m.view, c->view[i].key, c->view[i].value);
 }
@@ -302,8 +305,9 @@ static void open_terminal(struct loop *l)
 
 static void close_events(struct loop *l)
 {
-	struct event *all[] = {l->line, l->tick, l->gather};
+	struct event *all[] = {l->tick, l->gather};
 
+	talk_done(&l->talk);
 	terminal_done(&l->terminal);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])
@@ -356,9 +360,9 @@ static void say(struct loop *l)
 
 	l->has_said = true;
 	monitor_plain(&l->m, now(), &out);
-	buf_puts(&out, "Enter says it anew, q ends.\n");
-	if (fd_write_all(STDOUT_FILENO, out.data, out.len) < 0)
-		quit(l);
+	if (l->talk.readable)
+		buf_puts(&out, "Enter says it anew, q ends.\n");
+	talk_say(&l->talk, &out);
 }
 
 static void on_plain_first(evutil_socket_t fd, short what, void *arg)
@@ -367,37 +371,35 @@ static void on_plain_first(evutil_socket_t fd, short what, void *arg)
 	say(arg);
 }
 
-static void on_plain_line(evutil_socket_t fd, short what, void *arg)
+static void take_line(void *arg, const char *line)
 {
-	struct loop *l = arg;
-	char line[256];
-	ssize_t n = read(fd, line, sizeof(line));
+	if (line[0] == 'q')
+		quit(arg);
+	else
+		say(arg);
+}
 
-	(void)what;
-	if (n <= 0 || line[0] == 'q') {
-		quit(l);
-		return;
-	}
-	say(l);
+static void take_over(void *arg)
+{
+	quit(arg);
 }
 
 /* Input that has ended, or that's /dev/null: one answer, and no more. */
 static int run_plain(struct loop *l)
 {
 	bool is_terminal = isatty(STDIN_FILENO);
+	const struct talk_owner owner = {.arg = l, .line = take_line, .over = take_over};
 
 	open_terminal(l);
+	talk_begin(&l->talk, l->base, is_terminal, &owner);
 	l->tick = evtimer_new(l->base, on_plain_first, l);
 	terminal_timer(l->tick, PLAIN_FIRST_MS);
-	if (is_terminal) {
-		l->line = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_plain_line, l);
-		event_add(l->line, NULL);
-	}
 	open_fleet(l, false);
 	if (is_terminal) {
 		event_base_dispatch(l->base);
 	} else {
-		while (!l->is_over && event_pending(l->tick, EV_TIMEOUT, NULL))
+		while (!l->is_over &&
+			(event_pending(l->tick, EV_TIMEOUT, NULL) || talk_is_waiting(&l->talk)))
 			event_base_loop(l->base, EVLOOP_ONCE);
 	}
 	return l->signal_no ? 128 + l->signal_no : 0;

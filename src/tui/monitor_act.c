@@ -318,3 +318,15 @@ void monitor_act_show_errors(struct monitor *m)
 	m->first_error = 0;
 	keep(m);
 }
+
+/* In the list of failed nodes none is selected: it's all of them. */
+void monitor_act_retry(struct monitor *m)
+{
+	bool is_all = m->view.mode == MODE_UNIFIED && m->view.filter == FILTER_ERRORS;
+
+	m->wishes.has_retry = m->n_nodes > 0;
+	m->wishes.retry = is_all ? RETRY_FAILED : m->node;
+	for (uint32_t i = 0; i < m->n_nodes; i++)
+		if (is_all ? node_has_failed(&m->nodes[i]) : i == m->node)
+			m->nodes[i].refuses = false;
+}

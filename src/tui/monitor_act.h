@@ -31,6 +31,8 @@ void monitor_act_escape(struct monitor *m);
 void monitor_act_sort_by(struct monitor *m, int sort);
 void monitor_act_more_rows(struct monitor *m, int by);
 void monitor_act_page_command(struct monitor *m, int by);
+/* The selected node, or all of the list of those that failed. */
+void monitor_act_retry(struct monitor *m);
 /* arg: as of DO_WHY. */
 void monitor_act_why(struct monitor *m, int64_t arg, int64_t now_ms);
 void monitor_act_show_errors(struct monitor *m);

@@ -266,15 +266,15 @@ static void detail_profile(const struct monitor *m, struct pen *p, struct card_r
 	}
 }
 
-static void draw_detail(
-	struct monitor *m, struct frame *f, struct rect r, const struct line *l, bool is_selected)
+static void draw_detail(struct monitor *m, struct frame *f, struct rect r, const struct line *l,
+	bool is_this, bool is_active)
 {
 	static const char *const labels[] = {"GPU", "LOAD", "MEM/TEMP", "I/O", "PROFILE"};
 	struct pen p = pen_at(&f->grid, r.x, r.y, r.w);
 	bool has_bar = f->grid.cols >= BARS_COLS;
 
-	pen_either(&p, STYLE_STRONG(INK_FOCUS), is_selected && !l->part ? "\xe2\x80\xba" : " ",
-		is_selected && !l->part ? ">" : " ");
+	pen_either(&p, STYLE_STRONG(INK_FOCUS), is_this && !l->part ? "\xe2\x80\xba" : " ",
+		is_this && !l->part ? ">" : " ");
 	pen_printf(&p, STYLE(INK_DIM), "%-9s", labels[l->part]);
 	if (l->part == 0)
 		detail_id(m, &p, l->at);
@@ -288,7 +288,7 @@ static void draw_detail(
 		detail_profile(m, &p, l->at);
 	frame_hit(f, rect_of(r.x, r.y, r.w, 1), DO_SELECT_CARD,
 		(int64_t)l->at.node << 32 | l->at.card);
-	if (is_selected)
+	if (is_active)
 		grid_paper(&f->grid, r.x, r.y, r.w, PAPER_SELECTED, 0);
 }
 
@@ -332,15 +332,18 @@ static void make_lines(const struct monitor *m, const struct card_row *rows, siz
 static size_t fit(const struct monitor *m, struct columns *c, struct column *items,
 	enum card_cell *shown, struct rect r)
 {
+	int widest[N_COLUMNS] = {0};
 	size_t n = 0;
 
 	for (size_t i = 0; i < N_COLUMNS; i++) {
 		if (is_grouped(m) && (cells[i] == CELL_NODE || cells[i] == CELL_ADDRESS))
 			continue;
+		if (cells[i] == CELL_MODEL)
+			widest[n] = view_model_width(m, 0, m->n_nodes);
 		items[n] = columns[i];
 		shown[n++] = cells[i];
 	}
-	columns_fit(c, items, n, NULL, r.x, r.w, 1, m->is_compact);
+	columns_fit(c, items, n, widest, r.x, r.w, 1, m->is_compact);
 	return n;
 }
 
@@ -364,7 +367,7 @@ static void draw_table_line(struct monitor *m, struct frame *f, struct rect r,
 			pen_either(&p, STYLE_STRONG(INK_FOCUS), "\xe2\x80\xba", ">");
 		break;
 	case LINE_DETAIL:
-		draw_detail(m, f, r, l, is_active);
+		draw_detail(m, f, r, l, is_this, is_active);
 		break;
 	case LINE_HEALTH:
 		view_health(m, l->at, m->view.detailed ? HEALTH_NOTE : HEALTH_WARNING, &b, &ink);
@@ -486,10 +489,11 @@ static void draw_errors(struct monitor *m, struct frame *f, struct rect r)
 		return;
 	}
 	pen_printf(&p, STYLE_STRONG(INK_BAD), "%zu of %zu nodes failed", n, m->n_nodes);
+	pen_put(&p, STYLE(INK_DIM), "; r tries them again now, f shows cards");
 	rect_take_top(&r, 1);
 	if (m->first_error > (int)n - 1)
 		m->first_error = (int)n - 1;
-	m->page = r.h > 1 ? r.h : 1;
+	m->page = 0;
 	for (size_t i = 0, at = 0; i < m->n_nodes && r.h; i++) {
 		const struct monitor_node *node = &m->nodes[i];
 		CLEANUP(buf_done) struct buf b = {0};
@@ -501,8 +505,12 @@ static void draw_errors(struct monitor *m, struct frame *f, struct rect r)
 			node->address ? node->address : "this machine");
 		view_node_state(node, &b);
 		lines = grid_wrap(&f->grid, r, STYLE(INK_BAD), buf_str(&b), 0);
+		/* A page has as many as are whole, for each is to be read once. */
+		m->page += lines <= r.h;
 		rect_take_top(&r, lines);
 	}
+	if (m->page < 1)
+		m->page = 1;
 }
 
 /* ---- all of it ---- */
@@ -520,6 +528,15 @@ static void draw_trends(
 	CLEANUP_FREE struct proc_row *rows = monitor_procs(m, at, now.boot_ms, &n, &all);
 
 	view_trends(m, f, r, at, selected_proc(m, rows, n));
+}
+
+/* A node may still have cards to tell of. */
+static bool is_waiting(const struct monitor *m)
+{
+	for (size_t i = 0; i < m->n_nodes; i++)
+		if (!m->nodes[i].host.has_answered && !node_has_failed(&m->nodes[i]))
+			return true;
+	return false;
 }
 
 void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view_time now)
@@ -544,7 +561,9 @@ void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view
 	if (m->view.trends && n && (is_tall || !wants_pane) && r.h > TRENDS_ROWS + 2 * TABLE_MIN)
 		trends = rect_take_bottom(&r, TRENDS_ROWS);
 	if (wants_pane) {
-		want = view_procs_height(m, r.h);
+		/* Of the table a frame, its titles, a band and two cards, or one card of several lines. */
+		want = view_procs_height(
+			m, r.h, f->grid.cols >= NARROW_COLS ? TABLE_MIN + 2 : TABLE_MIN);
 		pane = rect_take_bottom(&r, want < r.h - TABLE_MIN ? want : r.h - TABLE_MIN);
 	}
 	m->has_pane = pane.h > 0;
@@ -553,7 +572,10 @@ void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view
 	} else {
 		struct pen p = pen_at(&f->grid, r.x, r.y, r.h ? r.w : 0);
 
-		pen_put(&p, STYLE(INK_DIM), all ? "no card passes the filter" : "no cards");
+		pen_put(&p, STYLE(INK_DIM),
+			all		? "no card passes the filter"
+			: is_waiting(m) ? "waiting for the first figures"
+					: "no cards");
 		return;
 	}
 	if (pane.h)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CARD_USERS_MAX = 6 };
+enum { CARD_USERS_MAX = 6, MODEL_CELLS_MAX = 28 };
 
 /* ---- text ---- */
 
@@ -126,6 +126,31 @@ void view_cell_text(
 	case CARD_CELL_N:
 		break;
 	}
+}
+
+int view_model_width(const struct monitor *m, size_t from, size_t to)
+{
+	int widest = 0;
+
+	for (size_t i = from; i < to; i++) {
+		const struct sample *s = m->nodes[i].host.sample;
+		const char *last = NULL;
+
+		for (uint32_t k = 0; s && k < s->snap.n_cards; k++) {
+			CLEANUP(buf_done) struct buf b = {0};
+			int w;
+
+			/* Those of one machine are mostly alike. */
+			if (last && !gpu_is_instance(&s->snap.cards[k]) &&
+				!strcmp(last, s->snap.cards[k].name))
+				continue;
+			last = s->snap.cards[k].name;
+			put_model(&s->snap.cards[k], &b);
+			w = grid_width(buf_str(&b));
+			widest = w > widest ? w : widest;
+		}
+	}
+	return widest < MODEL_CELLS_MAX ? widest : MODEL_CELLS_MAX;
 }
 
 /* ---- colours ---- */

@@ -47,14 +47,11 @@ static void set_view(struct monitor *m, int action)
 	m->wishes.keep_settings = true;
 }
 
-static void do_pane(struct monitor *m, int action, int64_t now_ms)
+static void do_pane(struct monitor *m, int action)
 {
 	switch (action) {
 	case DO_ENTER:
-		if (m->armed.signo)
-			monitor_act_signal(m, 0, now_ms);
-		else
-			monitor_act_enter_pane(m);
+		monitor_act_enter_pane(m);
 		break;
 	case DO_TOGGLE:
 		monitor_act_toggle_node(m);
@@ -109,9 +106,13 @@ static void do_mouse(struct monitor *m, int action, int64_t arg, int64_t now_ms)
 			m->node = (uint32_t)arg;
 		break;
 	case DO_SELECT_PROC:
+		/* The one that was drawn there: the order may have changed since. */
 		rows = monitor_procs(m, monitor_act_card(m), now_ms, &n, &all);
-		if (arg < (int64_t)n)
-			monitor_select_proc(m, &rows[arg]);
+		for (size_t i = 0; i < n; i++)
+			if (monitor_proc_arg(&rows[i]) == arg) {
+				monitor_select_proc(m, &rows[i]);
+				break;
+			}
 		m->focus = FOCUS_PROCS;
 		break;
 	case DO_SORT_BY:
@@ -140,10 +141,7 @@ static void do_program(struct monitor *m, int action)
 		monitor_act_next_theme(m);
 		break;
 	case DO_RETRY:
-		m->wishes.has_retry = m->n_nodes > 0;
-		m->wishes.retry = m->node;
-		if (m->node < m->n_nodes)
-			m->nodes[m->node].refuses = false;
+		monitor_act_retry(m);
 		break;
 	case DO_HELP:
 	case DO_FACTS:
@@ -186,7 +184,7 @@ void monitor_do(struct monitor *m, int action, int64_t arg, int64_t now_ms)
 	case DO_PROC_SORT:
 	case DO_PROC_REVERSE:
 	case DO_PROC_GROUP:
-		do_pane(m, action, now_ms);
+		do_pane(m, action);
 		break;
 	case DO_DOWN:
 	case DO_UP:
@@ -300,8 +298,9 @@ static void answer_key(struct monitor *m, uint32_t key)
 {
 	enum edit_result r = edit_key(&m->answer, key);
 
+	/* An empty one is one, too: ssh goes on to the next key or way in. */
 	if (r == EDIT_DONE)
-		monitor_answer(m, !m->answer.n);
+		monitor_answer(m, false);
 	else if (r == EDIT_CANCELLED)
 		monitor_answer(m, true);
 }
@@ -327,6 +326,9 @@ static void key_event(struct monitor *m, const struct input_event *ev, int64_t n
 		return;
 	else if (m->overlay)
 		overlay_key(m, ev->key);
+	/* Space, l and Right lead into the pane, too, but send nothing. */
+	else if (m->armed.signo && ev->key == KEY_RETURN)
+		monitor_act_signal(m, 0, now_ms);
 	else
 		monitor_do(m, action_of(m, ev->key), 0, now_ms);
 }
@@ -366,10 +368,13 @@ void monitor_event(
 	if (m->questions || ev->kind == EVENT_RESIZE)
 		return;
 	hit = frame_find(shown, ev->x, ev->y);
-	if (ev->kind == EVENT_WHEEL)
+	if (ev->kind == EVENT_WHEEL) {
 		wheel_event(m, ev, hit, now_ms);
-	else if (hit && m->overlay)
+	} else if (hit && m->overlay) {
 		m->overlay = OVERLAY_NONE;
-	else if (hit)
+	} else if (hit) {
+		/* As Enter does: what's pressed may lead to where the line isn't. */
+		m->is_filtering = false;
 		monitor_do(m, hit->action, hit->arg, now_ms);
+	}
 }

@@ -54,7 +54,7 @@ enum monitor_action {
 	/* By the mouse only: */
 	DO_SELECT_CARD, /* arg: node << 32 | card */
 	DO_SELECT_NODE,
-	DO_SELECT_PROC, /* arg: position */
+	DO_SELECT_PROC, /* arg: monitor_proc_arg */
 	DO_SORT_BY, /* arg: enum proc_sort */
 	DO_ERRORS,
 	DO_CLOSE_OVERLAY,

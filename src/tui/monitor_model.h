@@ -99,6 +99,7 @@ struct armed {
 	int64_t until_ms;
 };
 
+#define RETRY_FAILED UINT32_MAX
 /* What the loop shall do; it clears each once it's done. */
 struct wishes {
 	bool quit, stop, redraw_all, keep_settings, new_theme;
@@ -108,7 +109,7 @@ struct wishes {
 	char answer[EDIT_MAX];
 	bool is_refused;
 	bool has_retry;
-	uint32_t retry; /* node */
+	uint32_t retry; /* node, or RETRY_FAILED */
 };
 
 struct monitor {
@@ -172,6 +173,8 @@ size_t monitor_selected(const struct monitor *m, const struct card_row *rows, si
 struct proc_row *monitor_procs(
 	const struct monitor *m, struct card_row r, int64_t now_ms, size_t *ret_n, size_t *ret_all);
 size_t monitor_selected_proc(const struct monitor *m, const struct proc_row *rows, size_t n);
+/* What a row is known by in a picture: its process, or whose line it is, wherever it stands by now. */
+int64_t monitor_proc_arg(const struct proc_row *p);
 bool monitor_pane_is_wanted(const struct monitor *m);
 bool node_has_failed(const struct monitor_node *n);
 /* Shown among the nodes: not hidden for having no card. */

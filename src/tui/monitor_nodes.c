@@ -14,10 +14,11 @@
 
 enum { BAR_CELLS = 6, NAME_CELLS = 24, CLOCK_TOLERANCE_MS = 5000, TRENDS_ROWS = 6 };
 
+enum { C_NAME = 2 };
 static const struct column columns[] = {
 	{"", .min = 1},
 	{"GPU", .min = 4},
-	{"name", .min = 12},
+	[C_NAME] = {"name", .min = 12},
 	{"fan", .min = 8, .drop = 1, .is_number = true},
 	{"util", .min = 8, .is_number = true},
 	{"temp", .min = 8, .drop = 6, .is_number = true},
@@ -336,9 +337,15 @@ static void add_cards(const struct monitor *m, uint32_t i, struct lines *l)
 		lines_add(l, LINE_PROFILING, 0, (struct card_row){i, 0});
 	if (profile_has_any(&s->snap))
 		lines_add(l, LINE_PROFILE_TITLES, 0, (struct card_row){i, 0});
-	for (uint32_t k = 0; k < s->snap.n_cards && profile_has_any(&s->snap); k++)
-		if (!gpu_is_instance(&s->snap.cards[k]))
-			lines_add(l, LINE_PROFILE, 0, (struct card_row){i, k});
+	for (uint32_t k = 0; k < s->snap.n_cards && profile_has_any(&s->snap); k++) {
+		if (gpu_is_instance(&s->snap.cards[k]))
+			continue;
+		lines_add(l, LINE_PROFILE, 0, (struct card_row){i, k});
+		for (uint32_t g = 0; g < s->snap.n_cards; g++)
+			if (gpu_is_instance(&s->snap.cards[g]) && gpu_whole_of(&s->snap, g) == k &&
+				profile_has(&s->snap.cards[g]))
+				lines_add(l, LINE_PROFILE, 0, (struct card_row){i, g});
+	}
 	lines_add(l, LINE_USERS, 0, (struct card_row){i, 0});
 }
 
@@ -414,7 +421,7 @@ void view_nodes(struct monitor *m, struct frame *f, struct rect r, struct view_t
 {
 	CLEANUP(lines_done) struct lines l = {.selected = -1, .selected_end = -1};
 	struct columns c;
-	int first;
+	int first, widest[ARRAY_LEN(columns)] = {0};
 
 	select_shown(m);
 	if (m->view.trends && r.h > TRENDS_ROWS + 6) {
@@ -425,7 +432,8 @@ void view_nodes(struct monitor *m, struct frame *f, struct rect r, struct view_t
 	for (uint32_t i = 0; i < m->n_nodes; i++)
 		if (monitor_shows_node(m, i))
 			add_node(m, i, &l);
-	columns_fit(&c, columns, ARRAY_LEN(columns), NULL, r.x + 1, r.w - 1, 1, m->is_compact);
+	widest[C_NAME] = view_model_width(m, 0, m->n_nodes);
+	columns_fit(&c, columns, ARRAY_LEN(columns), widest, r.x + 1, r.w - 1, 1, m->is_compact);
 	first = m->first_line = lines_window(&l, m->first_line, r.h);
 	m->page = r.h > 8 ? r.h / 8 : 1;
 	for (int i = 0; l.items && i < r.h && first + i < (int)l.n; i++)

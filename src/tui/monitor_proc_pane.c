@@ -10,7 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMMAND_SHORT = 5, COMMAND_TALL = 12, SHORT_COMMAND_ROWS = 28, FIXED = 8 };
+enum {
+	COMMAND_SHORT = 5,
+	COMMAND_TALL = 12,
+	SHORT_COMMAND_ROWS = 28,
+	FIXED = 8,
+	IN_THERE =
+		14 /* a frame, titles, two processes, two lines about one, its command, buttons */
+};
 enum { C_MARK, C_PID, C_USER, C_VRAM, C_VRAM_PCT, C_CPU, C_MEM, C_RSS, C_TIME, C_STATE, C_COMMAND };
 
 static const struct column columns[] = {
@@ -262,8 +269,25 @@ static void draw_place(const struct monitor *m, struct frame *f, struct rect r,
 	put_named(&p, "unit", more->unit);
 }
 
-static void draw_command(
-	struct monitor *m, struct frame *f, struct rect r, const struct proc_row *x)
+/* In the frame's lower edge, on the right: how much of the command is there, and what pages it. */
+static void draw_pages(struct frame *f, struct rect edge, int first, int shown, int n)
+{
+	char text[48];
+	const struct button items[] = {{"[", "command", DO_COMMAND_BACK, 0, false, false},
+		{"]", text, DO_COMMAND_ON, 0, false, false}};
+	int w;
+
+	snprintf(text, sizeof(text), "lines %d-%d of %d", first + 1, first + shown, n);
+	w = grid_width(text) + (int)sizeof("[[] command  []] ");
+	if (edge.w < w + 4)
+		return;
+	edge = rect_of(edge.x + edge.w - w - 2, edge.y, w, edge.h);
+	grid_fill(&f->grid, edge, "", STYLE(INK_PLAIN));
+	buttons_draw(f, rect_of(edge.x + 1, edge.y, edge.w - 1, edge.h), items, ARRAY_LEN(items));
+}
+
+static void draw_command(struct monitor *m, struct frame *f, struct rect r,
+	const struct proc_row *x, struct rect edge)
 {
 	int n, most;
 
@@ -276,6 +300,8 @@ static void draw_command(
 		m->first_command = most;
 	m->command_page = r.h;
 	grid_wrap(&f->grid, r, STYLE(INK_DIM), x->command, m->first_command);
+	if (most)
+		draw_pages(f, edge, m->first_command, r.h, n);
 }
 
 static void draw_actions(struct monitor *m, struct frame *f, struct rect r)
@@ -290,8 +316,6 @@ static void draw_actions(struct monitor *m, struct frame *f, struct rect r)
 		{"G", "group", DO_PROC_GROUP, 0, false, false},
 		{"+", "rows", DO_MORE, 0, false, false},
 		{"-", "rows", DO_LESS, 0, false, false},
-		{"[", "command back", DO_COMMAND_BACK, 0, false, false},
-		{"]", "on", DO_COMMAND_ON, 0, false, false},
 		{"t", "history", DO_TRENDS, 0, false, m->view.trends},
 	};
 
@@ -341,12 +365,15 @@ static int automatic_rows(int rows, int budget)
 	return n < 1 ? 1 : n;
 }
 
-int view_procs_height(const struct monitor *m, int rows)
+int view_procs_height(const struct monitor *m, int rows, int cards)
 {
 	int wish = m->proc_rows ? m->proc_rows : automatic_rows(rows + 10, rows) + 2;
-	int h = FIXED + wish + 2;
+	int h = FIXED + wish + 2, half = rows / 2 > FIXED ? rows / 2 : FIXED;
 
-	return h < rows / 2 ? h : rows / 2 > FIXED ? rows / 2 : FIXED;
+	/* Who's in there wants to read the command, or to see the history in its place. */
+	if (monitor_where(m) == IN_PROCS && half < IN_THERE)
+		half = rows - cards < IN_THERE ? rows - cards : IN_THERE;
+	return h < half ? h : half > FIXED ? half : FIXED;
 }
 
 static void put_title(
@@ -382,7 +409,8 @@ static void draw_rows(struct monitor *m, struct frame *f, struct rect r, struct 
 		size_t at = (size_t)m->first_proc + (size_t)i;
 
 		draw_row(m, f, &c, card, &rows[at], r.y + i, at == selected);
-		frame_hit(f, rect_of(r.x, r.y + i, r.w, 1), DO_SELECT_PROC, (int64_t)at);
+		frame_hit(f, rect_of(r.x, r.y + i, r.w, 1), DO_SELECT_PROC,
+			monitor_proc_arg(&rows[at]));
 	}
 	if (!n && r.h) {
 		struct pen p = pen_at(&f->grid, r.x, r.y, r.w);
@@ -398,30 +426,36 @@ void view_procs(struct monitor *m, struct frame *f, struct rect r, struct card_r
 	size_t n, all, selected;
 	CLEANUP_FREE struct proc_row *rows = monitor_procs(m, card, now.boot_ms, &n, &all);
 	CLEANUP(buf_done) struct buf title = {0};
-	struct rect list, command;
+	struct rect list, command, inside, edge;
 	int most = f->grid.rows < SHORT_COMMAND_ROWS ? COMMAND_SHORT : COMMAND_TALL, rest;
 
 	frame_hit(f, r, DO_PROCS_PANE, 0);
+	edge = rect_of(r.x, r.y + r.h - 1, r.w, r.h > 1);
 	put_title(m, card, n, all, &title);
 	r = pane_draw(f, r, buf_str(&title), monitor_where(m) == IN_PROCS);
 	selected = monitor_selected_proc(m, rows, n);
-	/* From below: what's pending, actions; then the list has its rows, and the command what's left. */
-	if (r.h > 6 || (r.h > 1 && has_state(m)))
-		draw_state(m, f, rect_take_bottom(&r, 1), now.boot_ms);
+	/* From below the actions; then the list has its rows, and the command what's left. */
 	draw_actions(m, f, rect_take_bottom(&r, r.h > 3 ? 1 : 0));
+	inside = r;
 	rest = r.h - 3;
 	list = rect_take_top(&r, 1 + (m->proc_rows && m->proc_rows < rest ? m->proc_rows
 					     : rest > 4			  ? (rest + 1) / 2
-					     : rest > 1			  ? rest
+					     : rest > 3			  ? 2
 									  : 1));
 	draw_rows(m, f, list, card, rows, n, selected);
-	if (!n)
-		return;
-	draw_usage(m, f, rect_take_top(&r, 1), card, &rows[selected]);
-	draw_place(m, f, rect_take_top(&r, 1), card, &rows[selected]);
-	command = rect_take_top(&r, most);
-	if (m->view.trends && f->grid.rows < SHORT_ROWS)
-		view_trends(m, f, command, card, &rows[selected]);
-	else
-		draw_command(m, f, command, &rows[selected]);
+	if (n) {
+		draw_usage(m, f, rect_take_top(&r, 1), card, &rows[selected]);
+		draw_place(m, f, rect_take_top(&r, 1), card, &rows[selected]);
+		command = rect_take_top(&r, most);
+		if (m->view.trends && f->grid.rows < SHORT_ROWS)
+			view_trends(m, f, command, card, &rows[selected]);
+		else
+			draw_command(m, f, command, &rows[selected], edge);
+	}
+	/* On top of the last line: nothing moves when something is pending, for a button is to be pressed twice. */
+	if (has_state(m) && inside.h > 1) {
+		inside = rect_take_bottom(&inside, 1);
+		grid_fill(&f->grid, inside, "", STYLE(INK_PLAIN));
+		draw_state(m, f, inside, now.boot_ms);
+	}
 }

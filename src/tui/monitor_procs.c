@@ -318,3 +318,12 @@ size_t monitor_selected_proc(const struct monitor *m, const struct proc_row *row
 			return i;
 	return 0;
 }
+
+int64_t monitor_proc_arg(const struct proc_row *p)
+{
+	uint32_t low = (uint32_t)p->start_ticks;
+
+	for (const char *c = p->is_head ? p->user : ""; *c; c++)
+		low = low * 31 + (unsigned char)*c;
+	return (int64_t)((uint64_t)(uint32_t)p->pid << 32 | low);
+}

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LABEL_CELLS = 30, TALL = 4 };
+enum { LABEL_CELLS = 30, TALL = 4, SPARK_LEAST = 8 };
 
 struct series {
 	const char *name, *unit;
@@ -77,11 +77,13 @@ static void draw_spark(struct frame *f, struct rect r, const struct series *s)
 static void draw_all(
 	struct frame *f, struct rect r, const struct series *s, size_t n, size_t n_tall)
 {
+	int columns, w;
+
 	/* The first few side by side in braille where there's room, the rest as lines. */
 	if (n_tall && r.h > TALL && r.w >= NARROW_COLS) {
 		struct rect top = rect_take_top(&r, r.h - (n > n_tall ? 1 : 0));
-		int w = top.w / (int)n_tall;
 
+		w = top.w / (int)n_tall;
 		for (size_t i = 0; i < n_tall; i++)
 			draw_series(f, rect_of(top.x + (int)i * w, top.y, w - 2, top.h), &s[i]);
 		s += n_tall;
@@ -99,8 +101,14 @@ static void draw_all(
 		}
 		return;
 	}
-	for (size_t i = 0; i < n && r.h; i++)
-		draw_spark(f, rect_take_top(&r, 1), &s[i]);
+	/* Two beside each other where there are more of them than lines. */
+	columns = (int)n > r.h && r.w >= 2 * (LABEL_CELLS + SPARK_LEAST) ? 2 : 1;
+	w = r.w / columns;
+	for (size_t i = 0; i < n && (int)i / columns < r.h; i++)
+		draw_spark(f,
+			rect_of(r.x + (int)i % columns * w, r.y + (int)i / columns,
+				w - 2 * (columns - 1), r.h > 0),
+			&s[i]);
 }
 
 /* In percent of a whole. */

@@ -362,6 +362,7 @@ void monitor_draw(struct monitor *m, struct frame *f, int cols, int rows, struct
 	frame_begin(f, cols, rows);
 	m->is_small = cols < VIEW_COLS_MIN || rows < VIEW_ROWS_MIN;
 	if (m->is_small) {
+		m->is_filtering = false;
 		too_small_draw(f, VIEW_COLS_MIN, VIEW_ROWS_MIN);
 		return;
 	}
@@ -384,6 +385,8 @@ void monitor_draw(struct monitor *m, struct frame *f, int cols, int rows, struct
 	if (is_framed && m->view.mode == MODE_NODES)
 		r = pane_draw(f, r, "Servers", true);
 	draw_body(m, f, r, now);
+	/* Nobody types into a line that isn't there. */
+	m->is_filtering = m->is_filtering && f->cursor_x >= 0;
 	if (m->overlay == OVERLAY_HELP)
 		draw_help(m, f);
 	else if (m->overlay == OVERLAY_FACTS)

@@ -45,6 +45,8 @@ void view_card_row(struct monitor *m, struct frame *f, const struct columns *c,
 /* Text of one cell; nothing for a dash. */
 void view_cell_text(
 	const struct monitor *m, struct card_row r, enum card_cell cell, struct buf *out);
+/* Cells of the widest model's name on those nodes' cards, within reason: a table is to have room for them first. */
+int view_model_width(const struct monitor *m, size_t from, size_t to);
 struct style view_cell_style(const struct monitor *m, struct card_row r, enum card_cell cell);
 /* The card's facts of health joined to one sentence; false: there are none of that weight. */
 bool view_health(const struct monitor *m, struct card_row r, enum health_weight least,
@@ -58,8 +60,8 @@ void view_more(struct frame *f, struct rect r, int n, bool is_above, const char 
 
 void view_nodes(struct monitor *m, struct frame *f, struct rect r, struct view_time now);
 void view_unified(struct monitor *m, struct frame *f, struct rect r, struct view_time now);
-/* Lines the pane would like, and what it draws into those it gets. */
-int view_procs_height(const struct monitor *m, int rows);
+/* Lines of `rows` that the pane would like, with `cards` of them left to the table; and what it draws into those it gets. */
+int view_procs_height(const struct monitor *m, int rows, int cards);
 void view_procs(struct monitor *m, struct frame *f, struct rect r, struct card_row card,
 	struct view_time now);
 /* Graphs of the card, and of the process when there's one. */

@@ -3,11 +3,11 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "tui/keep.h"
 #include "tui/queue_child.h"
 #include "tui/queue_plain.h"
 #include "tui/queue_view.h"
+#include "tui/talk.h"
 #include "tui/terminal.h"
 
 #include <errno.h>
@@ -15,11 +15,12 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLOCK_MS = 1000, QUIT_MS = 1000, FIRST_MS = 10000, PIECE = 256 * 1024, TYPED_MAX = 4096 };
+enum { CLOCK_MS = 1000, QUIT_MS = 1000, FIRST_MS = 10000, PIECE = 256 * 1024 };
 
 struct loop;
 struct channel {
@@ -43,9 +44,9 @@ struct loop {
 	struct queue_child children[QUEUE_ROLE_N];
 	struct channel ch[QUEUE_ROLE_N];
 	struct terminal terminal;
-	struct event *clock, *refresh, *line; /* line: of the plain form, which has no clock */
+	struct event *clock, *refresh; /* the plain form has no clock */
 	struct queue_plain plain;
-	struct buf typed;
+	struct talk talk; /* of the plain form */
 	int64_t shown_id, next_shown; /* a detail that's on its way, and the one wanted after it */
 	int signal_no;
 	bool is_over;
@@ -58,18 +59,12 @@ static void quit(struct loop *l)
 	event_base_loopbreak(l->base);
 }
 
-static void say(struct loop *l, const struct buf *b)
-{
-	if (fd_write_all(STDOUT_FILENO, b->data, b->len) < 0)
-		quit(l);
-}
-
 static void say_news(struct loop *l)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 
 	queue_plain_news(&l->plain, &l->m, clock_wall_ms(), &b);
-	say(l, &b);
+	talk_say(&l->talk, &b);
 }
 
 static void draw(struct loop *l)
@@ -442,8 +437,9 @@ static void open_events(struct loop *l)
 
 static void close_events(struct loop *l)
 {
-	struct event *all[] = {l->clock, l->refresh, l->line};
+	struct event *all[] = {l->clock, l->refresh};
 
+	talk_done(&l->talk);
 	terminal_done(&l->terminal);
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (all[i])
@@ -476,59 +472,40 @@ static int run(struct loop *l, struct err *e)
 
 /* ---- line by line ---- */
 
-static void take_typed(struct loop *l)
+static void take_typed(void *arg, const char *line)
 {
 	CLEANUP(buf_done) struct buf out = {0};
-	char *nl;
+	struct loop *l = arg;
 
-	while (!l->is_over && l->typed.len && (nl = memchr(l->typed.data, '\n', l->typed.len))) {
-		*nl = '\0';
-		queue_plain_line(
-			&l->plain, &l->m, l->typed.data, clock_boot_ms(), clock_wall_ms(), &out);
-		buf_drop(&l->typed, (size_t)(nl - l->typed.data) + 1);
-		say(l, &out);
-		buf_clear(&out);
-		grant(l);
-	}
-	/* A line that long is none. */
-	if (l->typed.len > TYPED_MAX)
-		buf_clear(&l->typed);
+	queue_plain_line(&l->plain, &l->m, line, clock_boot_ms(), clock_wall_ms(), &out);
+	talk_say(&l->talk, &out);
+	grant(l);
 	say_news(l);
 }
 
-static void on_line(evutil_socket_t fd, short what, void *arg)
+static void take_over(void *arg)
 {
-	struct loop *l = arg;
-	char bytes[512];
-	ssize_t n = read(fd, bytes, sizeof(bytes));
-
-	(void)what;
-	if (n < 0 && (errno == EINTR || errno == EAGAIN))
-		return;
-	if (n <= 0) {
-		quit(l);
-		return;
-	}
-	buf_put(&l->typed, bytes, (size_t)n);
-	take_typed(l);
+	quit(arg);
 }
 
 /* Input that isn't a person's: one answer, and no more. */
 static int run_plain(struct loop *l)
 {
-	if (!isatty(STDIN_FILENO)) {
-		say_news(l);
-		return 0;
-	}
+	bool is_terminal = isatty(STDIN_FILENO);
+	const struct talk_owner owner = {.arg = l, .line = take_typed, .over = take_over};
+
 	l->base = event_base_new();
 	event_base_priority_init(l->base, 2);
+	talk_begin(&l->talk, l->base, is_terminal, &owner);
 	open_events(l);
-	l->line = event_new(l->base, STDIN_FILENO, EV_READ | EV_PERSIST, on_line, l);
-	event_priority_set(l->line, 0);
-	event_add(l->line, NULL);
 	say_news(l);
-	on_refresh(-1, 0, l);
-	event_base_dispatch(l->base);
+	if (is_terminal) {
+		on_refresh(-1, 0, l);
+		event_base_dispatch(l->base);
+	} else {
+		while (!l->is_over && talk_is_waiting(&l->talk))
+			event_base_loop(l->base, EVLOOP_ONCE);
+	}
 	return l->signal_no ? 128 + l->signal_no : 0;
 }
 
@@ -547,6 +524,7 @@ int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 	queue_model_init(&l.m);
 	frame_init(&l.frame);
 	view_defaults(&l.view);
+	l.view.theme = theme_default(getenv("NO_COLOR"), getenv("COLORFGBG"))->name;
 	for (size_t i = 0; i < o->config->n_view; i++)
 		view_set(&l.view, o->config->view[i].key, o->config->view[i].value);
 	if (!r)
@@ -559,6 +537,5 @@ int queue_screen_run(const struct queue_screen_options *o, struct err *e)
 		event_base_free(l.base);
 	frame_done(&l.frame);
 	queue_model_done(&l.m);
-	buf_done(&l.typed);
 	return r;
 }

@@ -151,6 +151,8 @@ const struct snap_job *queue_act_job_or_notice(struct queue_model *m, int64_t no
 
 	if (!j)
 		queue_model_notice(m, true, now_ms, "no job is selected");
+	/* Who does something to it means this one, whichever is first by the next look. */
+	m->was_moved |= j != NULL;
 	return j;
 }
 

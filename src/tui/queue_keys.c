@@ -58,6 +58,8 @@ const size_t queue_screen_keys_n = ARRAY_LEN(queue_screen_keys);
 
 static void toggle_detail(struct queue_model *m)
 {
+	/* Who reads about a job keeps it, whichever is first by the next look. */
+	m->was_moved = true;
 	if (m->has_log) {
 		m->has_log = false;
 		m->has_detail = true;
@@ -105,14 +107,16 @@ static void click_job(struct queue_model *m, int64_t id)
 		queue_act_select_job(m, id);
 }
 
-static void click_alert(struct queue_model *m, int64_t i)
+static void click_alert(struct queue_model *m, int64_t alert)
 {
-	const struct snap_alert *a;
+	const struct snap_alert *a = NULL;
 	int64_t id;
 
-	if (i < 0 || (size_t)i >= m->snap.n_alerts)
+	for (size_t i = 0; i < m->snap.n_alerts && !a; i++)
+		if (m->snap.alerts[i].id == alert)
+			a = &m->snap.alerts[i];
+	if (!a)
 		return;
-	a = &m->snap.alerts[i];
 	id = a->job;
 	for (size_t k = 0; !id && k < m->snap.n_nodes; k++)
 		if (!strcmp(m->snap.nodes[k].name, a->node)) {

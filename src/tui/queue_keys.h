@@ -50,7 +50,7 @@ enum queue_action {
 	QDO_POOL,
 	QDO_SORT_BY, /* arg: enum queue_sort */
 	QDO_FILTER_BY, /* arg: enum queue_filter */
-	QDO_ALERT, /* arg: position */
+	QDO_ALERT, /* arg: the alert's number */
 	QDO_CLOSE_HELP,
 	QDO_DETAIL, /* shows or hides it */
 	QDO_RESOURCES, /* where the wheel is */

@@ -353,7 +353,7 @@ static void draw_card(const struct queue_model *m, struct frame *f, struct pen *
 	if (c->util_pct >= 0 && is_live)
 		pen_printf(p, STYLE(INK_PLAIN), " %3" PRId64 "%%", c->util_pct);
 	else
-		pen_put(p, STYLE(INK_DIM), "   -%");
+		pen_put(p, STYLE(INK_DIM), "    -");
 	queue_put_mib(&b, c->free_mib);
 	pen_printf(p, STYLE(c->free_mib < 0 || !is_live ? INK_DIM : free_ink(c->free_mib)),
 		" %6s free", b.len ? buf_str(&b) : "-");
@@ -430,14 +430,14 @@ static void put_all_figures(struct pen *p, const struct snap_card *c, bool is_li
 	if (c->util_pct >= 0 && is_live)
 		pen_printf(p, STYLE(level(c->util_pct, 50, 90)), " %3" PRId64 "%%", c->util_pct);
 	else
-		pen_put(p, STYLE(INK_DIM), "   -%");
+		pen_put(p, STYLE(INK_DIM), "    -");
 	pen_whole(p, &before);
 	before = *p;
 	if (c->temperature_c >= 0 && is_live)
 		pen_printf(p, STYLE(level(c->temperature_c, 70, 85)), " %3" PRId64 "C",
 			c->temperature_c);
 	else
-		pen_put(p, STYLE(INK_DIM), "   -C");
+		pen_put(p, STYLE(INK_DIM), "    -");
 	pen_whole(p, &before);
 	before = *p;
 	pen_printf(p, STYLE(INK_DIM), "  ext %" PRId64 "p", c->n_external);
@@ -547,6 +547,23 @@ static void draw_rows(struct queue_model *m, struct frame *f, struct rect in, co
 	}
 }
 
+/* In the frame's upper edge, on the right, where not all rows fit. */
+static void draw_range(struct frame *f, struct rect r, int first, int room, int n)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	int w;
+	struct pen p;
+
+	if (n <= room || room < 1)
+		return;
+	buf_printf(&b, " rows %d-%d of %d ", first + 1, first + room, n);
+	w = grid_width(buf_str(&b));
+	if (r.w < w + 20)
+		return;
+	p = pen_at(&f->grid, r.x + r.w - w - 2, r.y, w);
+	pen_put(&p, STYLE(INK_DIM), buf_str(&b));
+}
+
 void queue_resources(struct queue_model *m, struct frame *f, struct rect r, int64_t wall_ms)
 {
 	struct rows l = {0};
@@ -568,5 +585,6 @@ void queue_resources(struct queue_model *m, struct frame *f, struct rect r, int6
 			"no servers: the configuration's list of servers is empty", 0);
 	draw_rows(m, f, in, l.v, l.n - n_pinned, m->first_row, wall_ms);
 	draw_rows(m, f, last, l.v + (l.n - n_pinned), n_pinned, 0, wall_ms);
+	draw_range(f, r, m->first_row, in.h, (int)(l.n - n_pinned));
 	free(l.v);
 }

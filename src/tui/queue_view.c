@@ -138,7 +138,7 @@ static void draw_alerts(const struct queue_model *m, struct frame *f, struct rec
 		p.end = r.x + r.w;
 		p.is_cut = false;
 		pen_put(&p, STYLE(INK_DIM), rest);
-		frame_hit(f, rect_of(r.x, r.y + i, r.w, 1), QDO_ALERT, i);
+		frame_hit(f, rect_of(r.x, r.y + i, r.w, 1), QDO_ALERT, a->id);
 	}
 }
 

@@ -246,8 +246,9 @@ static void make_colours(const struct theme *t)
 	for (int ink = 0; ink < INK_N; ink++)
 		for (int paper = 0; paper < PAPER_N; paper++)
 			init_pair((short)(ink * PAPER_N + paper + 1),
-				COLORS >= 256 ? t->ink[ink] : t->ink8[ink],
-				COLORS >= 256 ? t->paper[paper] : t->paper8[paper]);
+				(short)theme_ink(
+					t, (enum ink)ink, (enum paper)paper, COLORS >= 256),
+				(short)theme_paper(t, (enum paper)paper, COLORS >= 256));
 }
 
 static attr_t attrs_of(const struct screen *s, struct style style)
@@ -264,6 +265,9 @@ static attr_t attrs_of(const struct screen *s, struct style style)
 		if (style.paper && style.paper != PAPER_TRACK)
 			bits |= STYLE_REVERSE;
 	}
+	/* What stands on a paper is seen by that; reversed it would have the paper's colour on its own. */
+	if (COLORS >= 8 && theme_paper(s->theme, (enum paper)style.paper, COLORS >= 256) >= 0)
+		bits &= (uint8_t)~STYLE_REVERSE;
 	if (bits & STYLE_BOLD)
 		a |= A_BOLD;
 	if (bits & STYLE_REVERSE)

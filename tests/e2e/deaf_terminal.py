@@ -11,11 +11,11 @@ from harness import DEADLINE, until
 
 
 class DeafTerminal:
-    def __init__(self, world, *argv, rows=60, cols=200):
+    def __init__(self, world, *argv, rows=60, cols=200, env=None):
         self.master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         self.before = termios.tcgetattr(self.slave)
-        self.run = world.spawn(*argv, env={"TERM": "xterm-256color"}, stdin=self.slave, stdout=self.slave,
+        self.run = world.spawn(*argv, env={"TERM": "xterm-256color", **(env or {})}, stdin=self.slave, stdout=self.slave,
                                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def hears(self, *words):

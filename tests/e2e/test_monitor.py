@@ -1,4 +1,5 @@
 """The live monitor in a real terminal (tmux): its keys, raw mouse reports, resizing, and every way out."""
+import fcntl
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import select
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -57,6 +59,11 @@ def unpressed(manual, *files):
             pressed |= set(re.findall(r'"([^"]+)"', call))
             pressed |= {c for word in re.findall(r'\*"([^"]+)"', call) for c in word}
     return sorted(set(keys_of(manual)) - pressed)
+
+
+def unread(fd):
+    """Bytes that were typed and that nobody has read."""
+    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
 
 
 class Tmux:
@@ -599,6 +606,36 @@ def test_line_by_line(world, monitor):
     t.sees("1 server, 0 failed, 1 card.", "Card 0, Simulated GPU, use")
     t.keys("Enter").sees(r"(?s)Card 0.*Card 0")
     t.keys("q", "Enter").sees("EXIT 0")
+
+
+@pytest.mark.parametrize("signo, code", [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_line_by_line_nobody_is_waited_for_either(world, signo, code):
+    """A terminal that doesn't read delays neither samples nor a signal; what can't be said any more is counted, and that's said."""
+    path = world.dir / "scenario"
+    path.write_text("".join(f'card {i} name="{"N" * 60}"\n' for i in range(64)))
+    t = DeafTerminal(world, program(), "--plain", env={"GPUSTOW_NVML_PATH": str(FAKE), "GPUSTOW_FAKE_NVML": str(path)})
+    try:
+        t.hears(b"64 cards.", b"q ends.")
+        termios.tcflow(t.slave, termios.TCOOFF)
+        # More than a megabyte of answers.
+        for _ in range(300):
+            t.press(b"\n")
+            time.sleep(0.002)
+        t.press(b"\n")
+        until(lambda: not unread(t.slave), why="all that was typed is read")
+        termios.tcflow(t.slave, termios.TCOON)
+        said = t.hears(b"Nobody read for a while", b"left out. Enter says all of it anew.")
+        assert said.count(b"64 cards.") > 10
+        t.press(b"\n")
+        t.hears(b"64 cards.", b"q ends.")
+        termios.tcflow(t.slave, termios.TCOOFF)
+        for _ in range(50):
+            t.press(b"\n")
+        until(lambda: not unread(t.slave), why="all that was typed is read")
+        t.run.kill(signo)
+        t.run.wait(code)
+    finally:
+        t.close()
 
 
 def test_nothing_is_written_when_nothing_changes(world, monitor):

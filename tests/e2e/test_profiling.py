@@ -1,6 +1,7 @@
 """`--dcgm`: figures of profiling from DCGM in a process of its own, from NVML's counters otherwise, and nothing of it unasked."""
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -86,6 +87,18 @@ def test_nvmls_own_counters_where_there_is_no_dcgm(world):
     host = document(world, "--dcgm", env=env)
     assert host["profiling"]["source"] == "gpm" and host["profiling"]["error"] == "dcgm_import_failed" and host["profiling"]["why"]
     assert host["cards"][1]["sm_active_pct"] == 50 and host["cards"][0]["absent"]["sm_active_pct"] == "unsupported"
+
+
+def test_mig_instances_have_their_own(world):
+    env = machine(world, "card 0 mig=1\ninstance 0 0\ninstance 0 4\ngpm 0 sm=0.6\ngpm 0 instance=0 sm=0.9\n"
+                         "gpm 0 instance=4 sm=0.2 dram=0.3\n", "no-such-library.so")
+    (card,) = document(world, "--dcgm", env=env)["cards"]
+    assert card["sm_active_pct"] == 60
+    assert [(i["gpu_instance"], i["sm_active_pct"], i["sol_pct"]) for i in card["instances"]] == [(1, 90, 0), (5, 20, 30)]
+    text = world.ask("--once", "--dcgm", env=env).out
+    assert re.search(r"(?m)^0 +60%", text) and re.search(r"(?m)^0:1 +90%", text) and re.search(r"(?m)^0:5 +20%", text)
+    (card,) = document(world, env=env)["cards"]
+    assert [i["sm_active_pct"] for i in card["instances"]] == [None, None]
 
 
 @pytest.mark.parametrize("way, library", [("dcgm", "libdcgm.so.4"), ("gpm", "no-such-library.so")])

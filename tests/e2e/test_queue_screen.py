@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -520,6 +521,25 @@ def test_line_by_line(bed, how):
     s.keys("q", "Enter")
     s.sees("EXIT 0")
     assert s.flag("alternate_on") == "0"
+
+
+def test_line_by_line_nobody_is_waited_for_either(bed):
+    """What's typed is done, and passes go on, while the terminal doesn't read."""
+    t = DeafTerminal(bed.world, program(), "queue", "tui", "--plain")
+    try:
+        t.hears(b"runner", b"? says what else")
+        termios.tcflow(t.slave, termios.TCOOFF)
+        for _ in range(100):
+            t.press(b"\n?\n")
+            time.sleep(0.002)
+        t.press(f"c {bed.waiting[0]}\ny\n".encode())
+        becomes(lambda: bed.row(bed.waiting[0])["state"], "cancelled")
+        last = bed.queue.submit("true", name="late", gpus=0)
+        becomes(lambda: bed.row(last)["state"], "completed")
+        t.run.kill(signal.SIGTERM)
+        t.run.wait(143)
+    finally:
+        t.close()
 
 
 def test_one_answer_where_nobody_types(bed):

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifndef FAKE_OLD
 
@@ -16,10 +17,20 @@
 struct nvml_gpm_sample {
 	bool is_alive;
 	int card; /* -1: nothing was taken yet */
+	int instance; /* -1: the whole card */
 	int64_t at_ms;
 };
 
 static struct nvml_gpm_sample samples[SAMPLES_MAX];
+
+/* Of the boot, for a scenario that's read anew begins a time of its own. */
+static int64_t moment_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 
 static void complain(const char *call, const char *what)
 {
@@ -87,7 +98,24 @@ int nvmlGpmSampleGet(struct nvml_device *d, struct nvml_gpm_sample *s)
 	if (!c->gpm.is_there)
 		return NVML_NOT_SUPPORTED;
 	checked(__func__, s)->card = d->card;
-	s->at_ms = fake_now_ms();
+	s->instance = -1;
+	s->at_ms = moment_ms();
+	return NVML_OK;
+}
+
+/* By the card's handle and the GPU instance's id; a handle of an instance, or an id that's none, is refused. */
+EXPORT int nvmlGpmMigSampleGet(struct nvml_device *d, uint32_t gi, struct nvml_gpm_sample *s);
+int nvmlGpmMigSampleGet(struct nvml_device *d, uint32_t gi, struct nvml_gpm_sample *s)
+{
+	check_allowed(__func__);
+	DEVICE(d);
+	if (!c->gpm.is_there)
+		return NVML_NOT_SUPPORTED;
+	if (d->instance >= 0 || gi == 0 || gi > FAKE_INSTANCES || !c->has_instance[gi - 1])
+		return NVML_INVALID_ARGUMENT;
+	checked(__func__, s)->card = d->card;
+	s->instance = (int)gi - 1;
+	s->at_ms = moment_ms();
 	return NVML_OK;
 }
 
@@ -115,11 +143,13 @@ int nvmlGpmMetricsGet(struct nvml_gpm_metrics *m)
 	if (m->version != NVML_GPM_VERSION || m->n_metrics > NVML_GPM_METRICS_ROOM)
 		return NVML_ARGUMENT_VERSION_MISMATCH;
 	if (checked(__func__, m->older)->card != checked(__func__, m->newer)->card ||
-		m->older->card < 0)
+		m->older->card < 0 || m->older->instance != m->newer->instance)
 		complain(__func__, "samples of two cards");
 	if (m->newer->at_ms - m->older->at_ms < 100)
 		complain(__func__, "samples too near to each other");
-	from = &fake_scenario()->cards[m->older->card].gpm;
+	from = m->older->instance < 0
+		       ? &fake_scenario()->cards[m->older->card].gpm
+		       : &fake_scenario()->cards[m->older->card].part[m->older->instance];
 	for (uint32_t i = 0; i < m->n_metrics; i++) {
 		int k = counter_of(m->metrics[i].id);
 
@@ -141,5 +171,4 @@ int nvmlGpmMetricsGet(struct nvml_gpm_metrics *m)
 	}
 NEVER(nvmlGpmQueryIfStreamingEnabled)
 NEVER(nvmlGpmSetStreamingEnabled)
-NEVER(nvmlGpmMigSampleGet)
 #endif /* FAKE_OLD */

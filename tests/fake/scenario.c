@@ -374,7 +374,7 @@ static double real(const char *s, const char *line)
 	return v;
 }
 
-/* "gpm 0 sm=0.5 tensor=none pcietx=1000000": what isn't named is 0. */
+/* "gpm 0 sm=0.5 tensor=none pcietx=1000000": what isn't named is 0. "gpm 0 instance=3 sm=0.1": of that MIG device's. */
 static void counters_line(struct fake_scenario *to, char *s, bool is_gpm, const char *line)
 {
 	struct fake_card *card = card_at(to, card_number(&s, line));
@@ -390,6 +390,10 @@ static void counters_line(struct fake_scenario *to, char *s, bool is_gpm, const 
 		if (eq == NULL)
 			die("unknown word for counters", line);
 		*eq++ = '\0';
+		if (is_gpm && strcmp(w, "instance") == 0) {
+			c = &card->part[number(eq, line) % FAKE_INSTANCES];
+			continue;
+		}
 		while (i < FAKE_COUNTERS && strcmp(w, fake_counter_names[i]) != 0)
 			i++;
 		if (i == FAKE_COUNTERS)

@@ -35,7 +35,7 @@ struct fake_card {
 	int64_t lost_from, lost_to; /* ms after the file was read; lost_from < 0: never */
 	bool has_instance[FAKE_INSTANCES];
 	uint64_t links; /* bit i: NVLink to card i */
-	struct fake_counters gpm, dcgm;
+	struct fake_counters gpm, dcgm, part[FAKE_INSTANCES]; /* part: GPM of an instance */
 };
 
 struct fake_proc {

@@ -137,8 +137,9 @@ static inline void queue_world_alert(
 	struct queue_world *w, const char *title, int64_t job, const char *node)
 {
 	json_array_append_new(json_object_get(w->o, "alerts"),
-		json_pack("{s:i, s:I, s:s, s:s, s:s}", "id", 1, "job_id", (json_int_t)job, "node",
-			node, "severity", "error", "title", title));
+		json_pack("{s:I, s:I, s:s, s:s, s:s}", "id",
+			(json_int_t)json_array_size(json_object_get(w->o, "alerts")) + 1, "job_id",
+			(json_int_t)job, "node", node, "severity", "error", "title", title));
 	json_object_set_new(w->o, "open_alerts",
 		json_integer((json_int_t)json_array_size(json_object_get(w->o, "alerts"))));
 }

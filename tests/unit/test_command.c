@@ -189,6 +189,9 @@ static void mistakes(void **state)
 		{{"gpustow", "--once", "run", "x"},
 			"gpustow: --once before a command says nothing to it; --once goes without one, and run has options "
 			"of its own ('gpustow help' shows the options and commands)\n"},
+		{{"gpustow", "--dcgm", "run", "x"},
+			"gpustow: --dcgm is for the live monitor and for --once, which go without a command; run shows no "
+			"profiling figures ('gpustow help' shows the options and commands)\n"},
 		{{"gpustow", ""},
 			"gpustow: there's no command ''; 'gpustow help' lists the commands\n"},
 		{{"gpustow", "help", "rum"},

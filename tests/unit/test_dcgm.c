@@ -403,6 +403,81 @@ static void counters_that_cannot_be_had(void **state)
 	}
 }
 
+/* An instance's figures are its own, and its card's are its card's. */
+static void counters_of_mig_instances(void **state)
+{
+	static const char scenario[] = "card 0 mig=1\ninstance 0 0\ninstance 0 4\n"
+				       "gpm 0 sm=0.6\ngpm 0 instance=0 sm=0.9 dram=0.3\n"
+				       "gpm 0 instance=4 sm=0.2 tensor=none\n";
+	struct gpu_backend *b = open_nvml(scenario);
+	struct gpu_snapshot s = ask(b, true);
+
+	(void)state;
+	assert_int_equal(s.n_cards, 3);
+	assert_int_equal(M(s, 1, SM_ACTIVE).state, VALUE_EMPTY);
+	gpu_snapshot_done(&s);
+	poll(NULL, 0, 120);
+	s = ask(b, true);
+	assert_value(M(s, 0, SM_ACTIVE), 60);
+	assert_int_equal(s.cards[1].gi, 2);
+	assert_value(M(s, 1, SM_ACTIVE), 90);
+	assert_value(M(s, 1, SOL), 30);
+	assert_int_equal(s.cards[2].gi, 6);
+	assert_value(M(s, 2, SM_ACTIVE), 20);
+	assert_int_equal(M(s, 2, TENSOR_ACTIVE).state, VALUE_UNSUPPORTED);
+	gpu_snapshot_done(&s);
+	/* Somebody else's look has none of them. */
+	s = ask(b, false);
+	assert_int_equal(M(s, 1, SM_ACTIVE).state, VALUE_NOT_ASKED);
+	gpu_snapshot_done(&s);
+	/* One is destroyed and another made: what was taken of the first is given back, and isn't the other's. */
+	put_file("scenario", "card 0 mig=1\ninstance 0 4\ninstance 0 2\ngpm 0 sm=0.5\n"
+			     "gpm 0 instance=4 sm=0.25\ngpm 0 instance=2 sm=0.75\n");
+	poll(NULL, 0, 120);
+	s = ask(b, true);
+	assert_int_equal(calls("nvmlGpmSampleFree"), 2);
+	assert_int_equal(s.cards[1].gi, 4);
+	assert_int_equal(M(s, 1, SM_ACTIVE).state, VALUE_EMPTY);
+	assert_value(M(s, 2, SM_ACTIVE), 25);
+	gpu_snapshot_done(&s);
+	poll(NULL, 0, 120);
+	s = ask(b, true);
+	assert_value(M(s, 1, SM_ACTIVE), 75);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+	assert_int_equal(calls("nvmlGpmSampleAlloc"), calls("nvmlGpmSampleFree"));
+}
+
+/* One that can't be read is alone with that; an instance on a lost card is lost. */
+static void counters_of_instances_that_cannot_be_had(void **state)
+{
+	struct gpu_backend *b = open_nvml("card 0 mig=1\ninstance 0 0\ngpm 0 sm=0.6\n"
+					  "err nvmlGpmMigSampleGet 4\n");
+	struct gpu_snapshot s = ask(b, true);
+
+	(void)state;
+	gpu_snapshot_done(&s);
+	poll(NULL, 0, 120);
+	s = ask(b, true);
+	assert_value(M(s, 0, SM_ACTIVE), 60);
+	assert_int_equal(M(s, 1, SM_ACTIVE).state, VALUE_FORBIDDEN);
+	assert_int_equal(s.profiling.source, PROFILE_GPM);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+	b = open_nvml("card 0 mig=1\ninstance 0 0\ngpm 0 sm=0.6\nerr nvmlGpmMigSampleGet 15\n");
+	s = ask(b, true);
+	assert_int_equal(s.cards[0].state, GPU_LOST);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+	/* Cards before Hopper aren't asked of their instances. */
+	b = open_nvml("card 0 mig=1\ninstance 0 0\nprofiling\n");
+	s = ask(b, true);
+	assert_int_equal(calls("nvmlGpmMigSampleGet"), calls("nvmlGpmMigSampleGet 0"));
+	assert_int_equal(M(s, 1, SM_ACTIVE).state, VALUE_UNSUPPORTED);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
 /* A library of 2018 has no such calls; a card that's lost while it's profiled is a lost card. */
 static void old_libraries_and_lost_cards(void **state)
 {
@@ -443,6 +518,8 @@ int main(void)
 		T(two_samples_make_a_figure),
 		T(counters_only_while_wanted),
 		T(counters_that_cannot_be_had),
+		T(counters_of_mig_instances),
+		T(counters_of_instances_that_cannot_be_had),
 		T(old_libraries_and_lost_cards),
 	};
 

@@ -126,7 +126,7 @@ static void w48_host_cpu_is_a_difference(void **state)
 	assert_int_equal(h.load_15m_milli.v, 3000);
 	assert_int_equal(h.uptime_ms.v, 123450);
 	assert_int_equal(h.mem_total_mib.state, VALUE_FAILED);
-	/* Since boot it was 20 %; since the last look it's 75 %. */
+	/* W-48. Since boot it was 20 %; since the last look it's 75 %. */
 	put(root, "proc/stat", "cpu  1150 0 1150 8050 50 0 0 0 0 0\n");
 	host_read(&r, 2000, &h);
 	assert_int_equal(h.cpu_pct.v, 75);

@@ -626,6 +626,7 @@ static void health(void **state)
 	assert_string_equal(facts[0].kind, "recovery");
 	assert_string_equal(facts[1].kind, "remap");
 	assert_string_equal(facts[2].kind, "xid");
+	assert_memory_equal(facts[2].text, "XID error 79, ", strlen("XID error 79, "));
 	assert_string_equal(facts[3].kind, "mig");
 	for (int64_t bits = 0; bits < 512; bits++) {
 		set(&c, METRIC_THROTTLE, bits);

@@ -284,6 +284,115 @@ static void test_a_signal_wants_two_presses(void **state)
 	}
 }
 
+/* An arrow, or the bar that's pressed to page, kills nothing; nor does a button that has Enter's name. */
+static void test_only_the_same_key_or_enter_confirms(void **state)
+{
+	static const uint32_t others[] = {' ', 'l', KEY_ARROW_RIGHT, KEY_TAB, KEY_BACKTAB};
+	struct world w;
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		into_pane(&w);
+		world_press(&w, 'K');
+		assert_int_equal(w.m.armed.signo, SIGKILL);
+		world_press(&w, others[i]);
+		assert_int_equal(w.m.wishes.signal.signo, 0);
+		world_done(&w);
+	}
+	into_pane(&w);
+	world_press(&w, 'K');
+	monitor_do(&w.m, DO_ENTER, 0, WORLD_NOW.boot_ms);
+	assert_int_equal(w.m.wishes.signal.signo, 0);
+	world_done(&w);
+}
+
+/* Where the n-th row with that action is in the picture. */
+static struct input_event click_on(const struct world *w, int action, size_t nth)
+{
+	for (size_t i = 0; i < w->f.n_hits; i++)
+		if (w->f.hits[i].action == action && !nth--)
+			return (struct input_event){.kind = EVENT_CLICK,
+				.x = w->f.hits[i].at.x + 1,
+				.y = w->f.hits[i].at.y};
+	fail_msg("nothing there does %d", action);
+	return (struct input_event){0};
+}
+
+/* A sample that came since the picture has another order: the click is for what was seen. */
+static void test_a_click_is_for_the_process_that_was_drawn_there(void **state)
+{
+	struct input_event ev;
+	struct world w;
+	struct proc_row *rows;
+	int32_t pid;
+
+	into_pane(&w);
+	world_draw(&w, 120, 50);
+	shown_procs(&w, &rows);
+	pid = rows[1].pid;
+	w.samples[0].snap.procs[rows[0].row].used_mib = value_of(1);
+	free(rows);
+	ev = click_on(&w, DO_SELECT_PROC, 1);
+	monitor_event(&w.m, &ev, &w.f, WORLD_NOW.boot_ms);
+	assert_int_equal(w.m.proc.pid, pid);
+	/* One that has ended since is nobody; what was selected stays. */
+	world_draw(&w, 120, 50);
+	shown_procs(&w, &rows);
+	ev = click_on(&w, DO_SELECT_PROC, 0);
+	for (uint32_t i = 0; i < w.samples[0].snap.n_procs; i++)
+		if (w.samples[0].snap.procs[i].pid == rows[0].pid)
+			w.samples[0].snap.procs[i].start_ticks += 7;
+	free(rows);
+	pid = w.m.proc.pid;
+	monitor_event(&w.m, &ev, &w.f, WORLD_NOW.boot_ms);
+	assert_int_equal(w.m.proc.pid, pid);
+	/* The line of a user is one, too. */
+	w.m.proc_group = GROUP_USER;
+	world_draw(&w, 120, 50);
+	ev = click_on(&w, DO_SELECT_PROC, 0);
+	monitor_event(&w.m, &ev, &w.f, WORLD_NOW.boot_ms);
+	assert_true(w.m.proc.head[0] != '\0');
+	world_done(&w);
+}
+
+static void test_nobody_types_into_a_line_that_is_not_there(void **state)
+{
+	struct input_event ev;
+	struct world w;
+
+	/* No cards, no pane. */
+	world_make(&w, 0, 0);
+	w.m.view.mode = MODE_UNIFIED;
+	world_press(&w, '/');
+	world_draw(&w, 80, 24);
+	world_press(&w, 'q');
+	assert_true(w.m.wishes.quit);
+	world_done(&w);
+	/* A click leads elsewhere; what was typed stays as after Enter. */
+	into_pane(&w);
+	world_press(&w, '/');
+	world_press(&w, 'a');
+	world_draw(&w, 80, 24);
+	assert_true(w.m.is_filtering);
+	ev = click_on(&w, DO_VIEW, 0);
+	monitor_event(&w.m, &ev, &w.f, WORLD_NOW.boot_ms);
+	assert_int_equal(w.m.view.mode, MODE_NODES);
+	assert_string_equal(w.m.proc_filter.text, "a");
+	world_press(&w, 'q');
+	assert_true(w.m.wishes.quit);
+	w.m.wishes.quit = false;
+	w.m.view.mode = MODE_UNIFIED;
+	/* Where the pane has no room for it there's no line either. */
+	world_press(&w, '/');
+	world_draw(&w, 60, 20);
+	assert_true(w.m.is_filtering);
+	world_draw(&w, 40, 10);
+	assert_false(w.m.is_filtering);
+	world_press(&w, '/');
+	world_draw(&w, 39, 9);
+	assert_false(w.m.is_filtering);
+	world_done(&w);
+}
+
 static void test_what_disarms_a_signal(void **state)
 {
 	struct world w;
@@ -431,6 +540,97 @@ static void test_questions_take_all_keys(void **state)
 	w.m.node = 1;
 	world_press(&w, 'r');
 	assert_true(monitor_ask(&w.m, 11, 1, "again: ", true));
+	/* An empty answer is given: for a passphrase that's the way on to the next key, or to the password. */
+	w.m.wishes.has_answer = false;
+	world_press(&w, KEY_RETURN);
+	assert_true(w.m.wishes.has_answer);
+	assert_false(w.m.wishes.is_refused);
+	assert_string_equal(w.m.wishes.answer, "");
+	assert_true(monitor_ask(&w.m, 12, 1, "password: ", true));
+	world_done(&w);
+}
+
+/* Sentences that take several lines: by pages each failed node is seen whole once, and r tries all of them. */
+static void test_every_failed_node_is_seen_by_pages(void **state)
+{
+	char why[200];
+	struct world w;
+	bool seen[12] = {false};
+
+	memset(why, 'x', sizeof(why) - 1);
+	why[sizeof(why) - 1] = '\0';
+	world_make(&w, 12, 0);
+	for (size_t i = 1; i <= 12; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "n%02zu", i);
+		world_node(&w, i, name, "a@b:22", i == 5 ? "auth" : "down", why, 0);
+		w.m.nodes[i].refuses = true;
+	}
+	w.m.view.mode = MODE_UNIFIED;
+	w.m.view.filter = FILTER_ERRORS;
+	for (int page = 0; page < 12; page++) {
+		CLEANUP(buf_done) struct buf b = {0};
+
+		world_draw(&w, 80, 24);
+		grid_text(&w.f.grid, &b);
+		for (size_t i = 1; i <= 12; i++) {
+			char head[40];
+
+			/* Its beginning; 200 cells of sentence are three lines of 80, and the next one's head is behind it. */
+			snprintf(head, sizeof(head), "\nn%02zu (a@b:22): ", i);
+			seen[i - 1] |= strstr(buf_str(&b), head) != NULL;
+		}
+		world_press(&w, KEY_PAGE_DOWN);
+	}
+	for (size_t i = 0; i < 12; i++)
+		assert_true(seen[i]);
+	w.m.wishes.has_retry = false;
+	world_press(&w, 'r');
+	assert_true(w.m.wishes.has_retry);
+	assert_int_equal(w.m.wishes.retry, RETRY_FAILED);
+	for (size_t i = 1; i <= 12; i++)
+		assert_false(w.m.nodes[i].refuses);
+	world_done(&w);
+}
+
+/* On 80x24 with the pane in use: its command, and the history in its place; a signal that's pending moves no button. */
+static void test_a_short_screen_has_command_and_history(void **state)
+{
+	struct world w;
+	CLEANUP(buf_done) struct buf command = {0}, history = {0}, armed = {0};
+	struct rect was = {0};
+
+	into_pane(&w);
+	for (uint32_t i = 0; i < w.samples[0].snap.n_procs; i++)
+		memset(w.samples[0].snap.more[i].cmdline, 'c', 300);
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &command);
+	assert_non_null(strstr(buf_str(&command), "ccccccccccccccccccccccccccccccccccccccccccccccc"
+						  "ccccccccccccccccccccccccccccccc"));
+	assert_non_null(strstr(buf_str(&command), "lines 1-"));
+	world_press(&w, 't');
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &history);
+	assert_non_null(strstr(buf_str(&history), "util now"));
+	assert_non_null(strstr(buf_str(&history), "VRAM now"));
+	assert_non_null(strstr(buf_str(&history), "CPU now"));
+	assert_non_null(strstr(buf_str(&history), "host mem now"));
+	world_press(&w, 't');
+	for (int turn = 0; turn < 2; turn++) {
+		world_draw(&w, 80, 24);
+		for (size_t i = 0; i < w.f.n_hits; i++)
+			if (w.f.hits[i].action == DO_SIGKILL) {
+				assert_true(!turn || !memcmp(&was, &w.f.hits[i].at, sizeof(was)));
+				was = w.f.hits[i].at;
+			}
+		world_press(&w, 'K');
+	}
+	assert_true(was.w > 0);
+	world_press(&w, 'K');
+	world_draw(&w, 80, 24);
+	grid_text(&w.f.grid, &armed);
+	assert_non_null(strstr(buf_str(&armed), "SIGKILL to process"));
 	world_done(&w);
 }
 
@@ -472,6 +672,7 @@ static void click(struct world *w, int action, int64_t arg)
 
 static void test_clicks(void **state)
 {
+	struct proc_row *rows;
 	struct world w;
 
 	world_lab(&w);
@@ -502,7 +703,9 @@ static void test_clicks(void **state)
 	assert_false(w.m.proc_reverse);
 	click(&w, DO_SORT_BY, BY_CPU);
 	assert_true(w.m.proc_reverse);
-	click(&w, DO_SELECT_PROC, 1);
+	shown_procs(&w, &rows);
+	click(&w, DO_SELECT_PROC, monitor_proc_arg(&rows[1]));
+	free(rows);
 	click(&w, DO_SIGTERM, 0);
 	assert_int_equal(w.m.armed.signo, SIGTERM);
 	world_done(&w);
@@ -603,7 +806,12 @@ int main(void)
 		cmocka_unit_test(test_selection_moves_and_sticks),
 		cmocka_unit_test(test_process_keys),
 		cmocka_unit_test(test_a_signal_wants_two_presses),
+		cmocka_unit_test(test_only_the_same_key_or_enter_confirms),
+		cmocka_unit_test(test_a_click_is_for_the_process_that_was_drawn_there),
+		cmocka_unit_test(test_nobody_types_into_a_line_that_is_not_there),
 		cmocka_unit_test(test_what_disarms_a_signal),
+		cmocka_unit_test(test_every_failed_node_is_seen_by_pages),
+		cmocka_unit_test(test_a_short_screen_has_command_and_history),
 		cmocka_unit_test(test_another_process_of_that_number_gets_no_signal),
 		cmocka_unit_test(test_time_travel),
 		cmocka_unit_test(test_history_forgets_what_is_gone),

@@ -370,9 +370,30 @@ static void test_clicks(void **state)
 	/* By their place in the lane, whatever their priority. */
 	assert_int_equal(job_at(&w, 0), 4);
 	assert_int_equal(job_at(&w, 2), 2);
-	click(&w, QDO_ALERT, 1);
+	click(&w, QDO_ALERT, w.m.snap.alerts[1].id);
 	assert_int_equal(w.m.scope, SCOPE_NODE);
 	assert_string_equal(w.m.scope_node, "dead");
+	queue_world_done(&w);
+}
+
+/* An alert that has come since the picture stands above it: the click is for the one that was seen. */
+static void test_a_click_is_for_the_alert_that_was_drawn_there(void **state)
+{
+	struct input_event ev = {.kind = EVENT_CLICK, .x = 5, .y = 2};
+	struct queue_world w;
+	json_t *newer;
+
+	queue_world_lab(&w);
+	queue_world_draw(&w, 160, 50);
+	assert_int_equal(frame_find(&w.f, ev.x, ev.y)->arg, w.m.snap.alerts[0].id);
+	queue_world_alert(&w, "job 1 was lost", 1, "");
+	newer = json_incref(json_array_get(json_object_get(w.o, "alerts"),
+		json_array_size(json_object_get(w.o, "alerts")) - 1));
+	json_array_insert_new(json_object_get(w.o, "alerts"), 0, newer);
+	queue_world_take(&w);
+	queue_model_event(&w.m, &ev, &w.f, 1000);
+	assert_int_equal(w.m.job, 9);
+	assert_true(w.m.has_log);
 	queue_world_done(&w);
 }
 
@@ -458,6 +479,36 @@ static void test_selection_sticks(void **state)
 	assert_int_equal(w.m.node, 0);
 	assert_int_equal(w.m.card, 2);
 	queue_world_done(&w);
+}
+
+/* Until something is done with it the first one is selected; then it's that one, whatever comes. */
+static void test_a_job_that_is_acted_on_stays_selected(void **state)
+{
+	static const uint32_t keys[] = {KEY_RETURN, 'L', 'c', '+', 'K'};
+	struct queue_world w;
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		int64_t was;
+
+		queue_world_make(&w, 1, 2);
+		w.m.sort = QSORT_ID;
+		w.m.is_reversed = true;
+		queue_world_job(&w, "pending", "first", 0);
+		queue_world_take(&w);
+		was = w.m.job;
+		assert_int_equal(was, job_at(&w, 0));
+		press(&w, keys[i]);
+		queue_world_job(&w, "pending", "newer", 0);
+		queue_world_take(&w);
+		w.m.sort = QSORT_ID;
+		w.m.is_reversed = true;
+		assert_int_not_equal(was, job_at(&w, 0));
+		assert_int_equal(w.m.job, was);
+		/* The second press is about the same one. */
+		if (keys[i] == 'c')
+			assert_int_equal(press(&w, 'c'), WISH_CANCEL);
+		queue_world_done(&w);
+	}
 }
 
 /* A lane is handed out as a whole: what waits in it waits, and is shown there. */
@@ -660,6 +711,8 @@ int main(void)
 		cmocka_unit_test(test_activity),
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_selection_sticks),
+		cmocka_unit_test(test_a_job_that_is_acted_on_stays_selected),
+		cmocka_unit_test(test_a_click_is_for_the_alert_that_was_drawn_there),
 		cmocka_unit_test(test_what_is_no_snapshot),
 		cmocka_unit_test(test_a_lane_that_was_handed_out_waits),
 		cmocka_unit_test(test_lines_do_what_keys_do),

@@ -447,9 +447,91 @@ static void test_themes(void **state)
 			assert_int_not_equal(themes[0].ink[a], themes[0].ink[b]);
 }
 
+/* ---- colours that can be read ---- */
+
+/* One of the 256 as xterm has it. */
+static void rgb_of(int colour, int ret[3])
+{
+	if (colour >= 232) {
+		ret[0] = ret[1] = ret[2] = 8 + (colour - 232) * 10;
+		return;
+	}
+	colour -= 16;
+	for (int i = 2; i >= 0; i--, colour /= 6)
+		ret[i] = colour % 6 ? 55 + colour % 6 * 40 : 0;
+}
+
+static double luminance(int colour)
+{
+	static const double share[] = {0.2126, 0.7152, 0.0722};
+	double sum = 0;
+	int rgb[3];
+
+	rgb_of(colour, rgb);
+	for (int i = 0; i < 3; i++) {
+		double c = rgb[i] / 255.0;
+
+		/* WCAG 2's curve, with 2 for its exponent of 2.4, which is near enough without a library of mathematics. */
+		sum += share[i] * (c <= 0.03928 ? c / 12.92 : c * c);
+	}
+	return sum;
+}
+
+static double contrast(int a, int b)
+{
+	double x = luminance(a) + 0.05, y = luminance(b) + 0.05;
+
+	return x > y ? x / y : y / x;
+}
+
+/* Black, 16, and white, 231, of the cube. */
+static void test_every_ink_can_be_read_on_every_paper(void **state)
+{
+	for (size_t i = 0; i < themes_n; i++) {
+		const struct theme *t = &themes[i];
+		int behind = !strcmp(t->name, "light") ? 231 : 16;
+
+		if (!strcmp(t->name, "mono"))
+			continue;
+		for (int ink = 0; ink < INK_N; ink++) {
+			int own = theme_ink(t, (enum ink)ink, PAPER_NONE, true);
+
+			assert_true(own < 0 || contrast(own, behind) >= 3);
+			for (int paper = PAPER_SELECTED; paper <= PAPER_BAD; paper++) {
+				int c = theme_ink(t, (enum ink)ink, (enum paper)paper, true),
+				    on = theme_paper(t, (enum paper)paper, true);
+
+				/* Never the terminal's own, for its background isn't behind it. */
+				assert_true(c >= 16 && on >= 16);
+				if (contrast(c, on) < 2.5)
+					fail_msg("%s: ink %d on paper %d: %.1f", t->name, ink,
+						paper, contrast(c, on));
+				c = theme_ink(t, (enum ink)ink, (enum paper)paper, false);
+				assert_true(c >= 0);
+				assert_int_not_equal(c, theme_paper(t, (enum paper)paper, false));
+			}
+		}
+	}
+}
+
+static void test_the_theme_that_nobody_chose(void **state)
+{
+	static const struct {
+		const char *no_color, *colorfgbg, *theme;
+	} cases[] = {{NULL, NULL, "muted"}, {"", "15;0", "muted"}, {"1", NULL, "mono"},
+		{"0", "0;15", "mono"}, {NULL, "0;15", "light"}, {NULL, "0;default;15", "light"},
+		{NULL, "12;7", "light"}, {NULL, "15", "muted"}, {NULL, "0;8", "muted"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		assert_string_equal(
+			theme_default(cases[i].no_color, cases[i].colorfgbg)->name, cases[i].theme);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_ink_can_be_read_on_every_paper),
+		cmocka_unit_test(test_the_theme_that_nobody_chose),
 		cmocka_unit_test(test_text_is_cleaned_cut_and_counted),
 		cmocka_unit_test(test_marks_are_bounded),
 		cmocka_unit_test(test_half_a_wide_character_is_none),
