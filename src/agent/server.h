@@ -48,6 +48,9 @@ struct agent {
 	struct sampler *sampler;
 	struct profiler *profiler;
 	struct launch launch;
+	struct chores *chores;
+	struct removal *removals; /* of job directories, under way (job_remove.c) */
+	bool is_restless; /* something came of the end of this turn: the next one is due at once */
 	struct lanes *lanes;
 	struct lane_drafts *lane_drafts; /* documents of which more is to come (lane_command.c) */
 	struct files *files;

@@ -23,7 +23,8 @@
  *                        shim.before-ended              [e] the job has ended, nothing on record
  *                        shim.after-ended-before-ring       on record, nobody told
  *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
- *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
+ *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes. A child of the agent passes it
+ *   agent/launch_hall.c, agent/lanes.c
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
  *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c and fault/test_lane_points.py strike
