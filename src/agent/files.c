@@ -28,6 +28,7 @@ struct stream {
 	int fd; /* of the child; -1 */
 	struct buf in; /* what it said and isn't passed on yet */
 	bool has_ended; /* the child closed its end */
+	bool has_more; /* more lay there than the client took */
 	bool has_name; /* the attempt's, whose end ends the following */
 	struct attempt_name name;
 };
@@ -317,15 +318,16 @@ void files_bulk(struct agent *a, struct client *c, uint64_t stream, const char *
 
 /* ---- the client's word about a stream ---- */
 
-/* To the child. One that takes nothing hangs; a word lost is a stream lost. */
+/* To the child. One that takes nothing hangs; a word lost is a stream lost. One that has gone has said all it had to say. */
 static bool tell(struct stream *s, json_t *msg)
 {
 	CLEANUP(buf_done) struct buf b = {0};
-	bool is_told = s->fd >= 0 && !wire_put_json(&b, msg, NULL) &&
-		       send(s->fd, b.data, b.len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)b.len;
+	ssize_t n;
 
+	wire_put_json(&b, msg, NULL);
 	json_decref(msg);
-	return is_told;
+	n = send(s->fd, b.data, b.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return n == (ssize_t)b.len || (n < 0 && (errno == EPIPE || errno == ECONNRESET));
 }
 
 int files_credit(struct agent *a, struct client *c, const json_t *msg, struct err *e)
@@ -339,7 +341,7 @@ int files_credit(struct agent *a, struct client *c, const json_t *msg, struct er
 	if (r)
 		return r;
 	s = find(a->files, c, id);
-	if (!s || s->body || s->has_ended || tell(s, json_pack("{s:I}", "credit", (json_int_t)n)))
+	if (!s || s->body || tell(s, json_pack("{s:I}", "credit", (json_int_t)n)))
 		return 0;
 	fail(a->files, c, s, "the process that reads the file doesn't answer");
 	return 0;
@@ -424,6 +426,7 @@ static void take_turn(struct agent *a, struct client *c, struct stream *s)
 
 	while (!is_over && client_takes_bulk(c) && read_on(s))
 		is_over = pass_on(c, s);
+	s->has_more = !client_takes_bulk(c);
 	if (is_over)
 		drop(a->files, s);
 	else if (s->has_ended && client_takes_bulk(c))
@@ -461,4 +464,17 @@ void files_turn(struct agent *a)
 		if (c && !s->body && !c->is_closing)
 			take_turn(a, c, s);
 	}
+}
+
+int64_t files_wait_ms(const struct agent *a)
+{
+	const struct files *x = a->files;
+
+	for (size_t i = 0; i < x->n; i++) {
+		const struct client *c = agent_find_client(a, x->items[i]->client);
+
+		if (c && x->items[i]->has_more && client_takes_bulk(c))
+			return 0;
+	}
+	return -1;
 }

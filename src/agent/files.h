@@ -39,5 +39,7 @@ void files_attempt_changed(struct agent *a, const struct attempt_name *n);
 int files_fd(const struct files *x);
 /* Passes on what may go now; forgets the streams of clients that went. */
 void files_turn(struct agent *a);
+/* 0: files_turn must be called again at once; -1: when something happens. */
+int64_t files_wait_ms(const struct agent *a);
 /* A child was reaped: true if it was one of these. */
 bool files_reaped(struct files *x, pid_t pid);

@@ -465,6 +465,7 @@ static int64_t wait_ms(struct agent *a)
 	sooner(&ms, profiler_turn(a->profiler, a->now_ms));
 	sooner(&ms, launch_wait_ms(a));
 	sooner(&ms, lanes_wait_ms(a));
+	sooner(&ms, files_wait_ms(a));
 	sooner(&ms, chores_wait_ms(a));
 	if (!sampler_is_asked(a->sampler))
 		for (size_t i = 0; i < a->n_clients; i++)
