@@ -7,7 +7,7 @@ import signal
 import pytest
 from harness import note, program, until, wait_for
 from queue_bed import Queue
-from test_disks import Sshfs
+from test_disks import Sshfs, sh
 
 
 @pytest.fixture
@@ -21,7 +21,8 @@ def disk(world):
         if s.process.poll() is None:
             s.process.kill()
             s.process.wait()
-    made.drop()
+    # Jobs that a failed test left may have something open there: the name goes at least.
+    sh("umount", "--lazy", made.at)
 
 
 def far_queue(world, disk):
@@ -29,6 +30,12 @@ def far_queue(world, disk):
     q.env = {"GPUSTOW_HOME": str(q.home)}
     (q.home / "config.yml").write_text(f"queue:\n  include_local: true\n  tick_min_interval: 0\n  kill_grace: 1s\n  job_root: {disk.at}/jobs\n")
     return q
+
+
+def lets_go_of_the_disk(world, name, words):
+    """A command whose process has nothing open there: else its own end hangs with the disk, by the kernel."""
+    (world.dir / name).write_text(words + "\n")
+    return f"echo begun; exec sh $W/{name} >&- 2>&-"
 
 
 def go_on_as_ever(world, name):
@@ -44,8 +51,8 @@ def go_on_as_ever(world, name):
 
 def test_agent_goes_on_while_a_job_root_hangs(world, disk):
     q = far_queue(world, disk)
-    first = q.submit("echo begun; " + note("first", wait_for("go")), vram_mib=1000)
-    lasting = q.submit(note("lasting", wait_for("never")), vram_mib=1000)
+    first = q.submit(lets_go_of_the_disk(world, "first", note("first", wait_for("go"))), vram_mib=1000)
+    lasting = q.submit(lets_go_of_the_disk(world, "lasting", wait_for("never")), vram_mib=1000)
     q.tick_until(lambda: {q.job(i)["state"] for i in (first, lasting)} == {"running"})
     until(lambda: (disk.behind / "jobs").exists())
     follower = world.spawn(program(), "job", "logs", "-f", str(first))
@@ -55,8 +62,7 @@ def test_agent_goes_on_while_a_job_root_hangs(world, disk):
     go_on_as_ever(world, "one")
     # The queue itself hears of its jobs, and of one that has no place to go to.
     second = q.submit(note("second"), vram_mib=1000)
-    q.tick_until(lambda: "doesn't answer" in json.dumps(world.ask_json("job", "why", str(second), "--json"))
-                 or "doesn't answer" in (q.job(second)["last_error"] or ""))
+    until(lambda: "doesn't answer" in json.dumps(q.tick()["errors"]))
     assert q.job(first)["state"] == q.job(lasting)["state"] == "running" and q.job(second)["state"] == "pending"
     go_on_as_ever(world, "two")
     # One that has ended is told, without what only the disk knows.
@@ -67,5 +73,6 @@ def test_agent_goes_on_while_a_job_root_hangs(world, disk):
     go_on_as_ever(world, "three")
 
     disk.go_on()
+    until(lambda: follower.process.poll() is not None, why=follower.tell)
     q.tick_until(lambda: q.job(second)["state"] == "completed")
     assert world.judge().count("first") == 1 and world.judge().count("second") == 1
