@@ -177,8 +177,8 @@ json_t *observed_claim(struct attempt *a)
 		json_array_append_new(cards, json_string(a->cards[k].uuid));
 	o = json_pack("{s:I, s:I, s:s, s:s, s:i, s:I, s:I, s:b, s:o, s:i}", "job",
 		(json_int_t)a->name.job, "attempt", (json_int_t)a->name.attempt, "token", a->token,
-		"state", attempt_state_name(answer_state_of(a)), "pid", (int)a->rec.pid, "start_ticks",
-		(json_int_t)a->rec.start_ticks, "started_wall_ms",
+		"state", attempt_state_name(answer_state_of(a)), "pid", (int)a->rec.pid,
+		"start_ticks", (json_int_t)a->rec.start_ticks, "started_wall_ms",
 		(json_int_t)a->rec.end.started_wall_ms, "stop_wanted", a->stop_wanted, "cards",
 		cards, "survivors", (int)a->survivors);
 	if (answer_state_of(a) == ATTEMPT_ENDED)

@@ -422,7 +422,8 @@ bool chores_start(struct agent *a)
 
 		if (p == PLACE_FREE && x->n_children < CHORE_CHILDREN_MAX) {
 			start_child(a, i);
-		} else if (p == PLACE_SILENT || (p == PLACE_FREE && has_waited_long(a, x->waiting[i]))) {
+		} else if (p == PLACE_SILENT ||
+			   (p == PLACE_FREE && has_waited_long(a, x->waiting[i]))) {
 			fail_waiting(a, i);
 			has_failed = true;
 		} else {

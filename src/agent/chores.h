@@ -30,8 +30,8 @@ struct chores;
 struct says_found;
 
 /* Told once, in a later turn, never from within the asking. answer: borrowed; NULL: it failed, with that code, as e says. */
-typedef void chore_done_fn(struct agent *a, uint64_t number, const json_t *answer, int code,
-	const struct err *e);
+typedef void chore_done_fn(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e);
 
 struct chores *chores_new(void);
 /* Kills the children; doesn't wait for one that can't die. NULL is fine. */

@@ -21,8 +21,8 @@ static struct attempt *find(const struct agent *a, uint64_t number)
 	return NULL;
 }
 
-static void is_read(struct agent *a, uint64_t number, const json_t *answer, int code,
-	const struct err *e)
+static void is_read(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e)
 {
 	struct attempt *at = find(a, number);
 	struct job_files *f = at ? at->files : NULL;

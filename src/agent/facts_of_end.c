@@ -271,8 +271,7 @@ static unsigned search_outputs(const int fds[N_OUTPUTS], const int64_t size[N_OU
 	return found;
 }
 
-static unsigned says_of(
-	int dirfd, struct says_found *before, void (*alive)(void *arg), void *arg)
+static unsigned says_of(int dirfd, struct says_found *before, void (*alive)(void *arg), void *arg)
 {
 	struct says_found now = {.is_there = true};
 	int fds[N_OUTPUTS];

@@ -430,7 +430,8 @@ static void take_turn(struct agent *a, struct client *c, struct stream *s)
 	if (is_over)
 		drop(a->files, s);
 	else if (s->has_ended && client_takes_bulk(c))
-		fail(a->files, c, s, "the process that was to read the file ended before it was done");
+		fail(a->files, c, s,
+			"the process that was to read the file ended before it was done");
 }
 
 static void forget_gone(struct agent *a)

@@ -17,7 +17,8 @@
 #include <sys/types.h>
 
 #define FILES_OF_CLIENT_MAX 16
-#define FILES_MAX 256 /* each keeps a descriptor open; and so many children, with those that hang after their stream's end */
+#define FILES_MAX \
+	256 /* each keeps a descriptor open; and so many children, with those that hang after their stream's end */
 
 struct agent;
 struct files;

@@ -59,8 +59,8 @@ void job_removals_free(struct removal *w)
 	}
 }
 
-static void is_removed(struct agent *a, uint64_t number, const json_t *answer, int code,
-	const struct err *e)
+static void is_removed(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e)
 {
 	struct removal **p = &a->removals, *w;
 	struct client *c;

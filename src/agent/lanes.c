@@ -267,8 +267,8 @@ static void finish_ready(struct agent *a, struct lane_run *lr, struct claim_spec
 	lr->touch_at_ms = a->now_ms + TOUCH_MS;
 }
 
-static void dir_is_made(struct agent *a, uint64_t number, const json_t *answer, int code,
-	const struct err *e)
+static void dir_is_made(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e)
 {
 	struct lane_run *lr = NULL;
 	struct claim_spec s;

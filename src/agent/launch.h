@@ -61,8 +61,8 @@ void launch_hall_add(struct agent *a, uint64_t client, struct claim_spec *spec);
 void launch_hall_turn(struct agent *a);
 void launch_hall_done(struct launch *l);
 /* No claim was made, and none will be for this launch. */
-void launch_refuse(struct agent *a, uint64_t client, const struct claim_spec *s,
-	const struct refusal *r);
+void launch_refuse(
+	struct agent *a, uint64_t client, const struct claim_spec *s, const struct refusal *r);
 /* Goes as far as it can. Call after anything changed: the line, the sample, the time. */
 void launch_turn(struct agent *a);
 /* ms until launch_turn must be called again; -1: only when something happens. */

@@ -73,8 +73,8 @@ static bool must_wait(const struct launch *l, size_t i)
 	return false;
 }
 
-static void is_made(struct agent *a, uint64_t number, const json_t *answer, int code,
-	const struct err *e)
+static void is_made(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e)
 {
 	struct launch *l = &a->launch;
 	struct refusal r = {.reason = "disk"};

@@ -186,7 +186,7 @@ void agent_compact(struct agent *a)
 	struct err e = {0};
 	ssize_t n;
 
-	/* Looked through again when they're twice as many: while they're young none of them goes. */
+	/* Looked through again when they're twice as many: while they're young none of them is touched. */
 	if (retired_count(a->retired) < 2 * a->n_compacted)
 		return;
 	n = retired_count(a->retired) < 2 * RETIRED_KEEP ? 0 : lanes_leave_out_over(a, &e);
@@ -194,7 +194,7 @@ void agent_compact(struct agent *a)
 		n = retired_compact(&a->root, clock_wall_ms(), &e);
 	if (n)
 		agent_log(
-			a, n < 0 ? "%s" : "old lines were left out of the retired ones%s", e.text);
+			a, n < 0 ? "%s" : "old lines of the retired ones were shortened%s", e.text);
 	a->n_compacted = retired_count(a->retired);
 }
 

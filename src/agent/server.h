@@ -108,7 +108,7 @@ void agent_attempt_changed(void *arg, struct attempt *at);
 /* Retires what is over: soon and together, or at once. */
 void agent_retire_soon(struct agent *a, size_t n);
 void agent_retire(struct agent *a);
-/* Leaves old retired lines out, when there are many. */
+/* Shortens old retired lines, when there are many. */
 void agent_compact(struct agent *a);
 /* One line into the root's log, bounded. */
 void agent_log(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

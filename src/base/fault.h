@@ -15,7 +15,7 @@
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
  *   agent/retired.c      claim.before-retire            [e] acknowledged, no line
  *                        claim.after-retired-line           line durable, claim still there
- *   agent/retired_compact.c retired.before-rename       [e] the file without old lines is whole, not yet under its name
+ *   agent/retired_compact.c retired.before-rename       [e] the file with shortened lines is whole, not yet under its name
  *   agent/shim.c         shim.before-lock                   forked, no right yet
  *                        shim.after-lock                    the right to start, nothing done
  *                        shim.before-started            [e] leader held at its pipe, nothing on record

@@ -512,7 +512,7 @@ static void staged_and_refused(void **state)
 	assert_string_equal(text(msg, "reason"), "memory");
 	json_decref(msg);
 	assert_false(is_there("root/new/" TOKEN));
-	assert_false(is_there("home/.gpustow"));
+	wait_until_gone(DIR_OF_7);
 }
 
 /* The same launch again answers with the claim; its directory is left alone. */
