@@ -161,6 +161,11 @@ int claim_lock_holder(int claim_fd, pid_t *ret_pid);
 /*
  * Leaves the wish to end, not synced. Any number of times; the first one's reason stays. `stop` is a symbolic link whose target
  * is "<reason> <grace_ms>": made in one step, whole or not at all, first one wins, and it needs no block of a full disk.
+ *
+ * protocol.md 6 has a temporary file and a rename there. The link keeps all that this promises, and more: a rename without
+ * a sync may leave an empty file after a power cut, and a rename replaces, so that the last one wins; a link that's there is
+ * whole. Neither lasts a power cut for certain, which needs nothing: a claim of another boot is over (rebooted), and the
+ * wish lies in the store, which says it again.
  */
 int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms);
 /* 0 and the wish, or -ENOENT. */
