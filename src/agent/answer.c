@@ -122,17 +122,25 @@ static void put_queue_job(json_t *o, struct attempt *a, bool with_progress)
 	if (!a->dir)
 		return;
 	json_object_set_new(o, "dir", json_string(a->dir));
-	if (a->rec.state == ATTEMPT_ENDED)
+	if (answer_state_of(a) == ATTEMPT_ENDED)
 		json_object_set_new(o, "facts", facts_of_end(a));
 	else if (with_progress)
 		json_object_set_new(o, "progress", progress_of(a));
+}
+
+/* An end is told with its facts, not before: until then it's what it was. */
+enum attempt_state answer_state_of(const struct attempt *a)
+{
+	if (a->rec.state != ATTEMPT_ENDED || facts_are_there(a))
+		return a->rec.state;
+	return a->rec.end.started_boot_ms ? ATTEMPT_STARTED : ATTEMPT_CLAIMED;
 }
 
 static json_t *state_message(struct attempt *a)
 {
 	json_t *msg;
 
-	switch (a->rec.state) {
+	switch (answer_state_of(a)) {
 	case ATTEMPT_STARTED:
 		return started_message(a);
 	case ATTEMPT_ENDED:
@@ -175,11 +183,11 @@ json_t *observed_claim(struct attempt *a)
 		json_array_append_new(cards, json_string(a->cards[k].uuid));
 	o = json_pack("{s:I, s:I, s:s, s:s, s:i, s:I, s:I, s:b, s:o, s:i}", "job",
 		(json_int_t)a->name.job, "attempt", (json_int_t)a->name.attempt, "token", a->token,
-		"state", attempt_state_name(a->rec.state), "pid", (int)a->rec.pid, "start_ticks",
-		(json_int_t)a->rec.start_ticks, "started_wall_ms",
+		"state", attempt_state_name(answer_state_of(a)), "pid", (int)a->rec.pid,
+		"start_ticks", (json_int_t)a->rec.start_ticks, "started_wall_ms",
 		(json_int_t)a->rec.end.started_wall_ms, "stop_wanted", a->stop_wanted, "cards",
 		cards, "survivors", (int)a->survivors);
-	if (a->rec.state == ATTEMPT_ENDED)
+	if (answer_state_of(a) == ATTEMPT_ENDED)
 		json_object_set_new(o, "end", attempt_end_encode(&a->rec.end));
 	put_queue_job(o, a, true);
 	return o;
@@ -197,18 +205,19 @@ json_t *observed_retired(
 
 void event_push(struct agent *a, struct attempt *at)
 {
+	enum attempt_state state = answer_state_of(at);
 	struct client *c;
 	json_t *msg;
 	bool had_lost;
 
-	if (at->told >= at->rec.state)
+	if (at->told >= state)
 		return;
-	at->told = at->rec.state;
+	at->told = state;
 	c = agent_commander(a, at->name.queue);
 	msg = c ? state_message(at) : NULL;
 	if (!msg)
 		return;
-	if (at->rec.state == ATTEMPT_ENDED)
+	if (state == ATTEMPT_ENDED)
 		fault_point("agent.before-ended-report");
 	had_lost = c->has_lost_events;
 	if (!client_push(c, msg) && (!had_lost || at->serial <= c->lost_after))

@@ -20,6 +20,8 @@ json_t *claimed_message(const struct attempt_name *n, const char *dir);
 void answer_refused(struct client *c, const struct attempt_name *n, const struct refusal *r);
 void answer_conflict(struct client *c, const struct attempt_name *n, const char *token);
 void answer_other_root(struct client *c, const struct attempt_name *n, const char *root_id);
+/* What may be told of it. */
+enum attempt_state answer_state_of(const struct attempt *a);
 /* `claimed` and, if it came further, `started` or `ended`. */
 void answer_state(struct client *c, struct attempt *a);
 void answer_retired(struct client *c, const struct attempt_name *n, const char *token,

@@ -4,6 +4,7 @@
  */
 #include "agent/attempts.h"
 
+#include "agent/facts_of_end.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -43,7 +44,7 @@ static void attempt_free(struct attempt *a)
 	stop_supervising(a);
 	free(a->cards);
 	free(a->dir);
-	free(a->says);
+	job_files_free(a->files);
 	free(a);
 }
 

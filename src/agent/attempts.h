@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct says_cache;
+struct job_files;
 
 struct attempt_card {
 	char uuid[48];
@@ -44,7 +44,8 @@ struct attempt {
 	char *dir; /* a job of the queue: its directory; else NULL */
 	int64_t oom_kills; /* the machine's counter at the claim, and as it was when the end was heard of; -1 unknown */
 	int64_t oom_kills_end;
-	struct says_cache *says; /* what facts_of_end.c has found in its output; owned */
+	struct job_files
+		*files; /* of one with a directory: what was read there (facts_of_end.h); owned */
 	struct claim_record rec; /* as last read */
 	pid_t shim; /* forked by this agent and not reaped; 0 */
 	bool is_watched; /* a shim holds the lock, or is about to, or the agent does its work */

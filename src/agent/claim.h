@@ -163,6 +163,11 @@ int claim_lock_holder(int claim_fd, pid_t *ret_pid);
 /*
  * Leaves the wish to end, not synced. Any number of times; the first one's reason stays. `stop` is a symbolic link whose target
  * is "<reason> <grace_ms>": made in one step, whole or not at all, first one wins, and it needs no block of a full disk.
+ *
+ * protocol.md 6 has a temporary file and a rename there. The link keeps all that this promises, and more: a rename without
+ * a sync may leave an empty file after a power cut, and a rename replaces, so that the last one wins; a link that's there is
+ * whole. Neither lasts a power cut for certain, which needs nothing: a claim of another boot is over (rebooted), and the
+ * wish lies in the store, which says it again.
  */
 int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms);
 /* 0 and the wish, or -ENOENT. */
@@ -199,9 +204,13 @@ void retired_swap(struct retired_index *x, struct retired_index *fresh);
 #define RETIRED_KEEP 10000
 #define RETIRED_KEEP_MS ((int64_t)30 * 24 * 3600 * 1000)
 /*
- * Leaves out of `retired` what no queue asks for any more: a line goes when it ended longer than RETIRED_KEEP_MS ago and
- * RETIRED_KEEP newer lines follow. The file is replaced, durably, once as many lines can go. Only the holder of the root's
- * lock may call it. Returns how many went, or negative: then the file is what it was.
+ * Shortens lines of `retired`: of one that ended longer than RETIRED_KEEP_MS ago, with RETIRED_KEEP newer lines behind it,
+ * name, token, how it ended and its code stay (about 90 bytes of 330); times and text go. The file is replaced, durably,
+ * once as many lines can be shortened. Only the holder of the root's lock may call it. Returns how many were, or negative:
+ * then the file is what it was.
+ *
+ * No line ever goes. A controller that was away for longer, or a store that was restored from an old backup, still has its
+ * bind, and asks; "there is no claim" would mean to it that the attempt never started, and it would start again.
  */
 ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e);
 

@@ -46,6 +46,7 @@ struct client {
 	uint32_t
 		n_launching; /* launches of it that aren't answered: commands that bind wait for them */
 	json_t *held; /* such a command, waiting */
+	int64_t facts_until_ms; /* an observe waits for files to be read, until then; 0 */
 	struct buf in;
 	struct buf out;
 	size_t out_at; /* written so far */

@@ -6,6 +6,7 @@
 #include "agent/command.h"
 
 #include "agent/answer.h"
+#include "agent/facts_of_end.h"
 #include "agent/files.h"
 #include "agent/job_remove.h"
 #include "agent/job_spec.h"
@@ -27,7 +28,16 @@
 #define OBSERVED_BYTES \
 	(WIRE_JSON_MAX / 2) /* facts may be large; whoever passes this is the last in his message */
 
-enum { NEEDS_HELLO = 1, NEEDS_FENCE = 2, WAITS_FOR_LAUNCH = 4, NAMES_ID = 8 };
+/* An observe waits so long for what jobs say of themselves; then what was read before will do. */
+#define FACTS_MS 2000
+
+enum {
+	NEEDS_HELLO = 1,
+	NEEDS_FENCE = 2,
+	WAITS_FOR_LAUNCH = 4,
+	NAMES_ID = 8,
+	WAITS_FOR_FACTS = 16,
+};
 
 static int name_of(const struct client *c, int64_t job, int64_t attempt, struct attempt_name *ret)
 {
@@ -234,7 +244,10 @@ static int on_launch(struct agent *a, struct client *c, const json_t *msg, struc
 			continue;
 		}
 		c->n_launching++;
-		launch_add(a, c->id, &specs[i]);
+		if (specs[i].dir)
+			launch_hall_add(a, c->id, &specs[i]);
+		else
+			launch_add(a, c->id, &specs[i]);
 	}
 	specs_free(specs, n);
 	return 0;
@@ -415,7 +428,7 @@ static const struct command {
 	{"sample", NEEDS_HELLO, on_sample},
 	{"launch", NEEDS_HELLO | NEEDS_FENCE, on_launch},
 	{"lane", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_ID, lane_command},
-	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_observe},
+	{"observe", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | WAITS_FOR_FACTS, on_observe},
 	{"stop", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_stop},
 	{"ack", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH, on_ack},
 	{"remove", NEEDS_HELLO | NEEDS_FENCE | WAITS_FOR_LAUNCH | NAMES_ID, job_remove},
@@ -492,6 +505,25 @@ static json_t *next_message(struct agent *a, struct client *c)
 	return TAKE_PTR(f.msg);
 }
 
+static bool has_facts(struct agent *a, struct client *c)
+{
+	if (!c->facts_until_ms) {
+		facts_refresh(a, c->queue);
+		c->facts_until_ms = a->now_ms + FACTS_MS;
+	}
+	if (a->now_ms < c->facts_until_ms && !facts_are_fresh(a, c->queue))
+		return false;
+	c->facts_until_ms = 0;
+	return true;
+}
+
+static bool must_wait(struct agent *a, struct client *c, const struct command *cmd)
+{
+	if ((cmd->needs & WAITS_FOR_LAUNCH) && c->n_launching)
+		return true;
+	return (cmd->needs & WAITS_FOR_FACTS) && c->queue[0] && !has_facts(a, c);
+}
+
 void command_read(struct agent *a, struct client *c)
 {
 	json_t *msg;
@@ -499,7 +531,7 @@ void command_read(struct agent *a, struct client *c)
 	while (!c->is_closing && !a->leaving && (msg = next_message(a, c))) {
 		const struct command *cmd = find_command(msg);
 
-		if (cmd && (cmd->needs & WAITS_FOR_LAUNCH) && c->n_launching) {
+		if (cmd && must_wait(a, c, cmd)) {
 			c->held = msg;
 			return;
 		}

@@ -1,4 +1,4 @@
-/* Reads a job's own files (facts_of_end.h). Believes none of them, changes none of them. */
+/* Reads a job's own files, and says what they said (facts_of_end.h). Believes none of them, changes none of them. */
 #include "agent/facts_of_end.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -9,6 +9,7 @@
 #include "proc/proc.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -20,15 +21,9 @@
 enum { OUT, ERR, N_OUTPUTS };
 static const char *const outputs[N_OUTPUTS] = {"stdout.log", "stderr.log"};
 
-struct says_cache {
-	bool is_there;
-	int64_t size[N_OUTPUTS], mtime_ns[N_OUTPUTS];
-	unsigned found;
-};
-
-static int open_dir(const struct attempt *a)
+static int open_dir(const char *dir)
 {
-	return open(a->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /* A plain file of that directory: descriptor and what it is, or negative. Waits for nobody at the other end of a pipe. */
@@ -161,13 +156,6 @@ static json_t *read_progress(int dirfd)
 	return json_stringn(text, cut_utf8(text, n, FACTS_PROGRESS_MAX));
 }
 
-json_t *progress_of(const struct attempt *a)
-{
-	CLEANUP_CLOSE int dir = open_dir(a);
-
-	return read_progress(dir);
-}
-
 /* ---- the end of the output ---- */
 
 /* Where the last so many lines begin. A newline at the very end ends the last one. */
@@ -249,7 +237,8 @@ static void put_result(json_t *facts, int dirfd)
 /* ---- what it says ---- */
 
 /* All of it, but at most the last FACTS_SEARCH_MAX bytes. */
-static void search_file(int fd, int64_t size, struct says_search *search)
+static void search_file(
+	int fd, int64_t size, struct says_search *search, void (*alive)(void *arg), void *arg)
 {
 	CLEANUP(buf_done) struct buf b = {0};
 	int64_t at = size > FACTS_SEARCH_MAX ? size - FACTS_SEARCH_MAX : 0;
@@ -260,10 +249,13 @@ static void search_file(int fd, int64_t size, struct says_search *search)
 		if (!b.len)
 			break;
 		says_put(search, b.data, b.len);
+		if (alive)
+			alive(arg);
 	}
 }
 
-static unsigned search_outputs(const int fds[N_OUTPUTS], const int64_t size[N_OUTPUTS])
+static unsigned search_outputs(const int fds[N_OUTPUTS], const int64_t size[N_OUTPUTS],
+	void (*alive)(void *arg), void *arg)
 {
 	CLEANUP_FREE struct says_search *search = NULL;
 	unsigned found = 0;
@@ -273,15 +265,15 @@ static unsigned search_outputs(const int fds[N_OUTPUTS], const int64_t size[N_OU
 			continue;
 		free(search);
 		search = xcalloc(1, sizeof(*search));
-		search_file(fds[i], size[i], search);
+		search_file(fds[i], size[i], search, alive, arg);
 		found |= search->found;
 	}
 	return found;
 }
 
-static unsigned says_of(struct attempt *a, int dirfd)
+static unsigned says_of(int dirfd, struct says_found *before, void (*alive)(void *arg), void *arg)
 {
-	struct says_cache now = {.is_there = true};
+	struct says_found now = {.is_there = true};
 	int fds[N_OUTPUTS];
 
 	for (size_t i = 0; i < N_OUTPUTS; i++) {
@@ -291,17 +283,15 @@ static unsigned says_of(struct attempt *a, int dirfd)
 		now.size[i] = fds[i] < 0 ? 0 : st.size;
 		now.mtime_ns[i] = fds[i] < 0 ? 0 : st.mtime_ns;
 	}
-	if (!a->says)
-		a->says = xcalloc(1, sizeof(*a->says));
-	if (!a->says->is_there || memcmp(a->says->size, now.size, sizeof(now.size)) != 0 ||
-		memcmp(a->says->mtime_ns, now.mtime_ns, sizeof(now.mtime_ns)) != 0) {
-		now.found = search_outputs(fds, now.size);
-		*a->says = now;
+	if (!before->is_there || memcmp(before->size, now.size, sizeof(now.size)) != 0 ||
+		memcmp(before->mtime_ns, now.mtime_ns, sizeof(now.mtime_ns)) != 0) {
+		now.found = search_outputs(fds, now.size, alive, arg);
+		*before = now;
 	}
 	for (size_t i = 0; i < N_OUTPUTS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	return a->says->found;
+	return before->found;
 }
 
 static json_t *says_words(unsigned found)
@@ -346,15 +336,54 @@ static json_t *xids_of(const struct attempt *a)
 	return xids;
 }
 
-json_t *facts_of_end(struct attempt *a)
-{
-	CLEANUP_CLOSE int dir = open_dir(a);
-	json_t *facts = json_object();
+/* ---- reading, and telling ---- */
 
-	put_tail(facts, dir);
-	put_result(facts, dir);
-	json_object_set_new(facts, "progress", read_progress(dir));
-	json_object_set_new(facts, "says", says_words(says_of(a, dir)));
+json_t *facts_read(const char *path, bool has_ended, struct says_found *says,
+	void (*alive)(void *arg), void *arg)
+{
+	CLEANUP_CLOSE int dir = open_dir(path);
+	json_t *o = json_object();
+
+	json_object_set_new(o, "progress", read_progress(dir));
+	if (!has_ended)
+		return o;
+	put_tail(o, dir);
+	put_result(o, dir);
+	json_object_set_new(o, "says", says_words(says_of(dir, says, alive, arg)));
+	return o;
+}
+
+json_t *facts_unread(const char *why)
+{
+	return json_pack("{s:s, s:s, s:s, s:b, s:n, s:b, s:[], s:s}", "progress", "", "tail", "",
+		"tail_of", "stdout", "tail_is_cut", 0, "result", "result_is_cut", 0, "says",
+		"unread", why);
+}
+
+void job_files_free(struct job_files *f)
+{
+	if (!f)
+		return;
+	json_decref(f->read);
+	free(f);
+}
+
+bool facts_are_there(const struct attempt *a)
+{
+	return !a->dir || (a->files && a->files->read && a->files->has_end);
+}
+
+json_t *progress_of(const struct attempt *a)
+{
+	json_t *progress = a->files ? json_object_get(a->files->read, "progress") : NULL;
+
+	return progress ? json_incref(progress) : json_string("");
+}
+
+json_t *facts_of_end(const struct attempt *a)
+{
+	json_t *facts = json_copy(a->files->read);
+
 	json_object_set_new(facts, "oom_kills", json_integer(oom_kills_of(a)));
 	json_object_set_new(facts, "peaks", peaks_of(a));
 	json_object_set_new(facts, "xids", xids_of(a));

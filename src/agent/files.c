@@ -1,4 +1,4 @@
-/* The table of streams, its messages, and inotify for the followers among them (files.h). */
+/* The table of streams and its messages (files.h). A file's bytes come from a child (follow.h), and are only passed on. */
 #include "agent/files.h"
 
 #include "agent/follow.h"
@@ -9,31 +9,37 @@
 #include "core/wire.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define HEAR_MS 20 /* a job that writes line by line wakes nobody for each of them */
 #define PATH_MAX_BYTES 4096
+#define READ_STEP 65536
 
 struct stream {
 	uint64_t client;
 	int64_t id;
 	struct stage_body *body; /* NULL: a file */
-	struct follow file;
+	struct follow file; /* what is wanted of it; the child goes by it */
+	int fd; /* of the child; -1 */
+	struct buf in; /* what it said and isn't passed on yet */
+	bool has_ended; /* the child closed its end */
+	bool has_more; /* more lay there than the client took */
 	bool has_name; /* the attempt's, whose end ends the following */
 	struct attempt_name name;
-	int watch; /* inotify's; -1 */
 };
 
 struct files {
 	struct stream **items; /* owned */
 	size_t n, cap;
 	size_t first; /* whose turn it is to send first */
-	int notify_fd;
-	int64_t heard_ms;
+	pid_t children[FILES_MAX]; /* not reaped yet: one that was killed may hang on */
+	size_t n_children;
+	int epoll_fd;
 };
 
 /* ---- life ---- */
@@ -42,44 +48,18 @@ struct files *files_new(void)
 {
 	struct files *x = xcalloc(1, sizeof(*x));
 
-	x->notify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	x->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	return x;
 }
 
-/* Two streams of one file have one watch. */
-static void unwatch(struct files *x, struct stream *s)
+/* The child ends when its link does, or hangs until its disk answers and ends then. */
+static void stream_free(struct stream *s)
 {
-	int watch = s->watch;
-
-	s->watch = -1;
-	if (watch < 0)
-		return;
-	for (size_t i = 0; i < x->n; i++)
-		if (x->items[i]->watch == watch)
-			return;
-	inotify_rm_watch(x->notify_fd, watch);
-}
-
-/* Where the file system, or /proc, doesn't have it, the look every second remains. */
-static void watch(struct files *x, struct stream *s)
-{
-	char path[40];
-
-	unwatch(x, s);
-	s->file.is_new_fd = false;
-	if (x->notify_fd < 0 || !s->file.follow)
-		return;
-	/* By the descriptor: the name may be another file's by now. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->file.fd);
-	s->watch = inotify_add_watch(
-		x->notify_fd, path, IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF);
-}
-
-static void stream_free(struct files *x, struct stream *s)
-{
-	unwatch(x, s);
 	stage_body_free(s->body);
 	follow_done(&s->file);
+	if (s->fd >= 0)
+		close(s->fd);
+	buf_done(&s->in);
 	free(s);
 }
 
@@ -87,15 +67,25 @@ void files_free(struct files *x)
 {
 	if (!x)
 		return;
-	for (size_t i = 0; i < x->n; i++) {
-		stage_body_free(x->items[i]->body);
-		follow_done(&x->items[i]->file);
-		free(x->items[i]);
-	}
+	for (size_t i = 0; i < x->n; i++)
+		stream_free(x->items[i]);
+	for (size_t i = 0; i < x->n_children; i++)
+		kill(x->children[i], SIGKILL);
 	free(x->items);
-	if (x->notify_fd >= 0)
-		close(x->notify_fd);
+	if (x->epoll_fd >= 0)
+		close(x->epoll_fd);
 	free(x);
+}
+
+bool files_reaped(struct files *x, pid_t pid)
+{
+	for (size_t i = 0; i < x->n_children; i++) {
+		if (x->children[i] != pid)
+			continue;
+		x->children[i] = x->children[--x->n_children];
+		return true;
+	}
+	return false;
 }
 
 static struct stream *find(const struct files *x, const struct client *c, int64_t id)
@@ -115,7 +105,7 @@ static void drop(struct files *x, struct stream *s)
 			x->n--;
 			break;
 		}
-	stream_free(x, s);
+	stream_free(s);
 }
 
 static void fail(struct files *x, struct client *c, struct stream *s, const char *text)
@@ -143,7 +133,7 @@ static int check_room(const struct files *x, const struct client *c, int64_t id,
 	if (n >= FILES_OF_CLIENT_MAX)
 		return err_set(e, -EBUSY, "%d streams of this link are open already; close one",
 			FILES_OF_CLIENT_MAX);
-	if (x->n >= FILES_MAX)
+	if (x->n >= FILES_MAX || x->n_children >= FILES_MAX)
 		return err_set(e, -EBUSY,
 			"%d streams are open on this machine already; try again later", FILES_MAX);
 	return 0;
@@ -155,7 +145,7 @@ static struct stream *add(struct files *x, const struct client *c, int64_t id)
 
 	s->client = c->id;
 	s->id = s->file.id = id;
-	s->file.fd = s->watch = -1;
+	s->file.fd = s->fd = -1;
 	GROW(x->items, x->n, x->cap);
 	x->items[x->n++] = s;
 	return s;
@@ -222,9 +212,31 @@ static int read_want(const json_t *msg, struct stream *ret, struct err *e)
 	return read_path(msg, &f->path, e);
 }
 
+/* A claim that's gone has ended, and so has one that there never was. */
+static bool is_over(const struct agent *a, const struct stream *s)
+{
+	const struct attempt *at = s->has_name ? attempts_find(&a->attempts, &s->name) : NULL;
+
+	return s->has_name && (!at || at->rec.state == ATTEMPT_ENDED);
+}
+
+static int start_child(struct agent *a, struct stream *s, struct err *e)
+{
+	struct files *x = a->files;
+	/* Told once of what has come, not for as long as it lies there: a client that's full takes it later. */
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+	pid_t pid = follow_fork(&s->file, &s->fd);
+
+	if (pid < 0)
+		return err_sys(e, pid, "cannot make a process to read %s", s->file.path);
+	x->children[x->n_children++] = pid;
+	epoll_ctl(x->epoll_fd, EPOLL_CTL_ADD, s->fd, &ev);
+	return 0;
+}
+
 int files_open(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
-	struct stream want = {.file = {.fd = -1}, .watch = -1}, *s;
+	struct stream want = {.file = {.fd = -1}}, *s;
 	int64_t id;
 	int r = stream_id(msg, &id, e);
 
@@ -239,8 +251,11 @@ int files_open(struct agent *a, struct client *c, const json_t *msg, struct err 
 	s->file.id = id;
 	s->has_name = want.has_name;
 	s->name = want.name;
-	s->file.look_at_ms = a->now_ms;
-	return 0;
+	s->file.has_ended = is_over(a, s);
+	r = start_child(a, s, e);
+	if (r)
+		drop(a->files, s);
+	return r;
 }
 
 /* ---- bodies ---- */
@@ -303,6 +318,18 @@ void files_bulk(struct agent *a, struct client *c, uint64_t stream, const char *
 
 /* ---- the client's word about a stream ---- */
 
+/* To the child. One that takes nothing hangs; a word lost is a stream lost. One that has gone has said all it had to say. */
+static bool tell(struct stream *s, json_t *msg)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+	ssize_t n;
+
+	wire_put_json(&b, msg, NULL);
+	json_decref(msg);
+	n = send(s->fd, b.data, b.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return n == (ssize_t)b.len || (n < 0 && (errno == EPIPE || errno == ECONNRESET));
+}
+
 int files_credit(struct agent *a, struct client *c, const json_t *msg, struct err *e)
 {
 	struct stream *s;
@@ -314,8 +341,9 @@ int files_credit(struct agent *a, struct client *c, const json_t *msg, struct er
 	if (r)
 		return r;
 	s = find(a->files, c, id);
-	if (s)
-		follow_credit(&s->file, n);
+	if (!s || s->body || tell(s, json_pack("{s:I}", "credit", (json_int_t)n)))
+		return 0;
+	fail(a->files, c, s, "the process that reads the file doesn't answer");
 	return 0;
 }
 
@@ -335,59 +363,75 @@ int files_close(struct agent *a, struct client *c, const json_t *msg, struct err
 
 /* ---- what happens ---- */
 
+/* First that it's over, then what there is: so the last bytes are never missed. */
 void files_attempt_changed(struct agent *a, const struct attempt_name *n)
 {
 	struct files *x = a->files;
 
-	for (size_t i = 0; x && i < x->n; i++)
-		if (x->items[i]->has_name && attempt_name_equal(&x->items[i]->name, n))
-			x->items[i]->file.look_at_ms = a->now_ms;
+	for (size_t i = 0; x && i < x->n; i++) {
+		struct stream *s = x->items[i];
+
+		if (s->fd < 0 || !s->has_name || !attempt_name_equal(&s->name, n))
+			continue;
+		/* A child that hangs with all that it was told unread looks by itself when it goes on. */
+		tell(s, json_pack("{s:b}", "ended", is_over(a, s)));
+	}
 }
 
-int files_fd(const struct agent *a)
+int files_fd(const struct files *x)
 {
-	return a->now_ms - a->files->heard_ms >= HEAR_MS ? a->files->notify_fd : -1;
-}
-
-void files_heard(struct agent *a)
-{
-	/* Aligned as inotify(7) wants it. */
-	char bytes[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
-	struct files *x = a->files;
-	ssize_t n;
-
-	x->heard_ms = a->now_ms;
-	while ((n = read(x->notify_fd, bytes, sizeof(bytes))) > 0)
-		for (char *p = bytes; p < bytes + n;) {
-			const struct inotify_event *ev = (const void *)p;
-
-			/* An overflow (wd -1) may have been about any of them. */
-			for (size_t i = 0; i < x->n; i++)
-				if (ev->wd < 0 || x->items[i]->watch == ev->wd)
-					x->items[i]->file.look_at_ms = a->now_ms;
-			p += sizeof(*ev) + ev->len;
-		}
+	return x->epoll_fd;
 }
 
 /* ---- turns ---- */
 
+/* Passes on what fits. True when the stream is over. */
+static bool pass_on(struct client *c, struct stream *s)
+{
+	CLEANUP(wire_frame_done) struct wire_frame f = {0};
+
+	while (client_takes_bulk(c) && wire_get(&s->in, &f, NULL) > 0) {
+		const char *op = json_string_value(json_object_get(f.msg, "op"));
+		bool is_last = op && (!strcmp(op, "over") || !strcmp(op, "error"));
+
+		if (f.kind == WIRE_BULK)
+			client_send_bulk(c, (uint64_t)s->id, f.bytes.data, f.bytes.len);
+		else
+			client_send(c, TAKE_PTR(f.msg));
+		if (is_last)
+			return true;
+	}
+	return false;
+}
+
+static bool read_on(struct stream *s)
+{
+	ssize_t n;
+
+	if (s->in.len >= READ_STEP || s->has_ended)
+		return false;
+	buf_reserve(&s->in, READ_STEP);
+	do
+		n = read(s->fd, s->in.data + s->in.len, READ_STEP);
+	while (n < 0 && errno == EINTR);
+	if (n > 0)
+		s->in.len += (size_t)n;
+	s->has_ended = n == 0 || (n < 0 && errno != EAGAIN);
+	return n > 0;
+}
+
 static void take_turn(struct agent *a, struct client *c, struct stream *s)
 {
-	struct follow *f = &s->file;
-	struct err e = {0};
+	bool is_over = pass_on(c, s);
 
-	/* First whether it's over, then what there is: so the last bytes are never missed. */
-	if (s->has_name && !f->has_ended && a->now_ms >= f->look_at_ms) {
-		const struct attempt *at = attempts_find(&a->attempts, &s->name);
-
-		f->has_ended = !at || at->rec.state == ATTEMPT_ENDED;
-	}
-	if (follow_turn(f, c, a->now_ms, &e))
-		fail(a->files, c, s, e.text);
-	else if (f->state == FOLLOW_OVER)
+	while (!is_over && client_takes_bulk(c) && read_on(s))
+		is_over = pass_on(c, s);
+	s->has_more = !client_takes_bulk(c);
+	if (is_over)
 		drop(a->files, s);
-	else if (f->is_new_fd)
-		watch(a->files, s);
+	else if (s->has_ended && client_takes_bulk(c))
+		fail(a->files, c, s,
+			"the process that was to read the file ended before it was done");
 }
 
 static void forget_gone(struct agent *a)
@@ -403,12 +447,15 @@ void files_turn(struct agent *a)
 {
 	struct files *x = a->files;
 	struct stream *all[FILES_MAX];
+	struct epoll_event ev[64];
 	size_t n, first;
 
 	forget_gone(a);
 	n = x->n;
 	if (!n)
 		return;
+	while (epoll_wait(x->epoll_fd, ev, (int)ARRAY_LEN(ev), 0) == (int)ARRAY_LEN(ev))
+		;
 	memcpy(all, x->items, n * sizeof(*all));
 	first = x->first++ % n;
 	for (size_t i = 0; i < n; i++) {
@@ -423,19 +470,12 @@ void files_turn(struct agent *a)
 int64_t files_wait_ms(const struct agent *a)
 {
 	const struct files *x = a->files;
-	int64_t least = -1;
 
-	/* What inotify holds back until then. */
-	if (x->n && a->now_ms - x->heard_ms < HEAR_MS)
-		least = x->heard_ms + HEAR_MS - a->now_ms;
 	for (size_t i = 0; i < x->n; i++) {
 		const struct client *c = agent_find_client(a, x->items[i]->client);
-		int64_t ms = !c || c->is_closing || x->items[i]->body
-				     ? -1
-				     : follow_wait_ms(&x->items[i]->file, c, a->now_ms);
 
-		if (ms >= 0 && (least < 0 || ms < least))
-			least = ms;
+		if (c && x->items[i]->has_more && client_takes_bulk(c))
+			return 0;
 	}
-	return least;
+	return -1;
 }

@@ -183,7 +183,6 @@ int job_dir_make(const struct root *r, const struct claim_spec *s, struct err *e
 	code = make_leaf(parent, leaf, buf_str(&text), text.len);
 	if (code < 0)
 		return err_sys(e, code, "cannot make the job's directory %s (" WAY_OUT ")", s->dir);
-	fault_point("jobdir.after-sync");
 	return 0;
 }
 

@@ -1,11 +1,12 @@
 /*
  * The lanes at work (lanes.h): their state between the controller's words and the line's decisions. Starts nothing itself.
  */
-#include "agent/job_dir.h"
+#include "agent/chores.h"
 #include "agent/lanes_inner.h"
 #include "agent/launch.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "proc/proc.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ static void run_free(struct lane_run *lr)
 {
 	lane_done(&lr->lane);
 	claim_spec_done(&lr->ready);
+	claim_spec_done(&lr->making_spec);
 	claim_stage_free(lr->stage);
 	shim_drop(&lr->shim);
 	free(lr->ready_dir);
@@ -193,13 +195,17 @@ static void forget_spec(struct lane_run *lr)
 /* It isn't the next one any more: nothing of it stays. */
 void lanes_drop_ready(struct agent *a, struct lane_run *lr)
 {
-	struct claim_spec of_dir = {.dir = lr->ready_dir};
-
+	if (lr->making) {
+		/* After the making, as it's asked for after it. */
+		chores_drop(a, &lr->making_spec.name, lr->making_spec.dir);
+		claim_spec_done(&lr->making_spec);
+		lr->making = 0;
+	}
 	if (!lr->ready_token[0])
 		return;
 	claim_stage_drop(&a->root, TAKE_PTR(lr->stage));
 	if (lr->ready_dir)
-		job_dir_drop(&of_dir);
+		chores_drop(a, &lr->ready_name, lr->ready_dir);
 	forget_spec(lr);
 }
 
@@ -215,65 +221,122 @@ static int read_spec(
 	return r;
 }
 
-/* The directory first, then the claim short of its birth. A claim that's there already, readable or not, is left alone. */
-static int make_ready(
-	struct agent *a, struct claim_spec *s, struct claim_stage **ret, struct err *e)
-{
-	CLEANUP_CLOSE int there = claim_open(&a->root, &s->name);
-	int r = 0;
-
-	if (there != -ENOENT)
-		return err_set(e, -EEXIST, "there is a claim of that name already");
-	if (s->dir)
-		r = job_dir_make(&a->root, s, e);
-	if (r)
-		return r;
-	s->oom_kills = s->dir ? proc_oom_kills() : -1;
-	r = claim_stage_new(&a->root, s, ret, e);
-	if (r && s->dir)
-		job_dir_drop(s);
-	return r;
-}
-
-/* What fails here fails again when it's its turn, and is told then. */
-static void get_ready(struct agent *a, struct lane_run *lr)
-{
-	CLEANUP(claim_spec_done) struct claim_spec s = {0};
-
-	if (read_spec(a, lr, &s, NULL) || make_ready(a, &s, &lr->stage, NULL)) {
-		lr->ready_again_ms = a->now_ms + AGAIN_MS;
-		return;
-	}
-	memcpy(lr->ready_token, s.token, ID_LEN);
-	lr->ready_dir = s.dir ? xstrdup(s.dir) : NULL;
-	s.is_of_lane = true;
-	/* Without one it's forked when it's its turn. */
-	shim_prepare(&a->root, &s, &lr->shim, NULL);
-	lr->ready = s;
-	s = (struct claim_spec){0};
-	lr->touch_at_ms = a->now_ms + TOUCH_MS;
-}
-
-/* ---- the turn ---- */
-
 static bool has_place(const struct lane_run *lr)
 {
 	return lr->n_running < lr->lane.concurrency;
 }
 
+/* It could start, but for its place on the disk. */
+static void wait_for_disk(struct agent *a, struct lane_run *lr, const struct err *e)
+{
+	struct refusal r;
+
+	lanes_say_waits(&r, "disk", "%.500s", e->text);
+	lanes_set_waits(a, lr, &r);
+	lr->again_ms = a->now_ms + AGAIN_MS;
+}
+
+/* What fails ahead of its time fails again when it's its turn, and is told then. */
+static void not_ready(struct agent *a, struct lane_run *lr, const struct err *e)
+{
+	lr->ready_again_ms = a->now_ms + AGAIN_MS;
+	if (has_place(lr) && lr->need == NEED_MET)
+		wait_for_disk(a, lr, e);
+}
+
+/* Its directory is there: now the claim, short of its birth. Takes *s. */
+static void finish_ready(struct agent *a, struct lane_run *lr, struct claim_spec *s)
+{
+	struct err e = {0};
+
+	s->oom_kills = s->dir ? proc_oom_kills() : -1;
+	if (claim_stage_new(&a->root, s, &lr->stage, &e)) {
+		if (s->dir)
+			chores_drop(a, &s->name, s->dir);
+		claim_spec_done(s);
+		not_ready(a, lr, &e);
+		return;
+	}
+	memcpy(lr->ready_token, s->token, ID_LEN);
+	lr->ready_name = s->name;
+	lr->ready_dir = s->dir ? xstrdup(s->dir) : NULL;
+	s->is_of_lane = true;
+	/* Without one it's forked when it's its turn. */
+	shim_prepare(&a->root, s, &lr->shim, NULL);
+	lr->ready = *s;
+	*s = (struct claim_spec){0};
+	lr->touch_at_ms = a->now_ms + TOUCH_MS;
+}
+
+static void dir_is_made(
+	struct agent *a, uint64_t number, const json_t *answer, int code, const struct err *e)
+{
+	struct lane_run *lr = NULL;
+	struct claim_spec s;
+
+	for (size_t i = 0; !lr && i < a->lanes->n; i++)
+		if (a->lanes->items[i]->making == number)
+			lr = a->lanes->items[i];
+	if (!lr)
+		return;
+	if (answer)
+		fault_point("jobdir.after-sync");
+	s = lr->making_spec;
+	lr->making_spec = (struct claim_spec){0};
+	lr->making = 0;
+	if (answer) {
+		finish_ready(a, lr, &s);
+		return;
+	}
+	claim_spec_done(&s);
+	not_ready(a, lr, e);
+}
+
+static bool has_claim(const struct agent *a, const struct claim_spec *s)
+{
+	CLEANUP_CLOSE int fd = claim_open(&a->root, &s->name);
+
+	return fd != -ENOENT;
+}
+
+/* Takes *s. A claim that's there already, readable or not, is left alone. */
+static void make_ready(struct agent *a, struct lane_run *lr, struct claim_spec *s)
+{
+	if (!s->dir) {
+		finish_ready(a, lr, s);
+		return;
+	}
+	lr->making = chores_make(a, s, dir_is_made);
+	lr->making_spec = *s;
+	*s = (struct claim_spec){0};
+}
+
+static void get_ready(struct agent *a, struct lane_run *lr)
+{
+	CLEANUP(claim_spec_done) struct claim_spec s = {0};
+
+	if (read_spec(a, lr, &s, NULL) || has_claim(a, &s))
+		lr->ready_again_ms = a->now_ms + AGAIN_MS;
+	else
+		make_ready(a, lr, &s);
+}
+
+/* ---- the turn ---- */
+
 static void put_in_line(struct agent *a, struct lane_run *lr, const struct lane_entry *x)
 {
 	CLEANUP(claim_spec_done) struct claim_spec s = {0};
-	struct refusal r;
 	struct err e = {0};
 
 	if (is_ready(lr, x->token)) {
 		s = lr->ready;
 		lr->ready = (struct claim_spec){0};
 	} else if (read_spec(a, lr, &s, &e)) {
-		lanes_say_waits(&r, "disk", "%.500s", e.text);
-		lanes_set_waits(a, lr, &r);
-		lr->again_ms = a->now_ms + AGAIN_MS;
+		wait_for_disk(a, lr, &e);
+		return;
+	} else if (s.dir && !has_claim(a, &s)) {
+		/* It comes here again when it has its directory. */
+		make_ready(a, lr, &s);
 		return;
 	}
 	lr->in_line = ++a->lanes->last_number;
@@ -291,7 +354,8 @@ static void turn_one(struct agent *a, struct lane_run *lr)
 			break;
 		lanes_settle(a, lr);
 	}
-	if (lr->ready_token[0] && !(x && is_ready(lr, x->token)))
+	if ((lr->ready_token[0] && !(x && is_ready(lr, x->token))) ||
+		(lr->making && !(x && !strcmp(lr->making_spec.token, x->token))))
 		lanes_drop_ready(a, lr);
 	if (!x)
 		return;
@@ -300,7 +364,7 @@ static void turn_one(struct agent *a, struct lane_run *lr)
 		claim_stage_touch(lr->stage);
 		lr->touch_at_ms = a->now_ms + TOUCH_MS;
 	}
-	if (lr->lane.paused || lr->in_line)
+	if (lr->lane.paused || lr->in_line || lr->making)
 		return;
 	if (has_place(lr) && lr->need == NEED_MET) {
 		if (a->now_ms >= lr->again_ms)
@@ -328,7 +392,7 @@ int64_t lanes_wait_ms(const struct agent *a)
 		const struct lane_run *lr = a->lanes->items[i];
 		int64_t at;
 
-		if (!is_near(lr) || lr->in_line)
+		if (!is_near(lr) || lr->in_line || lr->making)
 			continue;
 		if (has_place(lr) && lr->need == NEED_MET)
 			at = lr->again_ms;
@@ -443,7 +507,7 @@ int lanes_claim(struct agent *a, struct claim_spec *s, enum claim_made *ret_made
 		r = claim_stage_birth(&a->root, TAKE_PTR(lr->stage), s, ret_made, e);
 	}
 	if (r && s->dir)
-		job_dir_drop(s);
+		chores_drop(a, &s->name, s->dir);
 	if (!r && *ret_made == CLAIM_MADE) {
 		*ret_shim = lr->shim;
 		lr->shim = (struct shim_ready){0};

@@ -79,8 +79,8 @@ int lanes_put(struct agent *a, struct lane *l, struct err *e);
 /* Takes one entry out, durably; -ENOENT: none waits by that name. */
 int lanes_take_out(struct agent *a, const struct attempt_name *n, struct err *e);
 /*
- * What has ended goes out of the lanes' files. Only its claim or its retired line keeps such an entry from starting again: so
- * call it before lines are left out (retired_compact). A failure: leave out nothing.
+ * What has ended goes out of the lanes' files. Its claim or its retired line keeps such an entry from starting again, so it's
+ * for tidiness: done before old retired lines are shortened (retired_compact). A failure: then they wait, too.
  */
 int lanes_leave_out_over(struct agent *a, struct err *e);
 

@@ -24,8 +24,12 @@ struct lane_run {
 	uint64_t in_line; /* number of the next one while it stands in line; 0 */
 	/* Made ready: its directory, and its claim short of the birth. The spec is in the line while that stands there. */
 	char ready_token[ID_LEN]; /* "": none */
+	struct attempt_name ready_name;
 	struct claim_spec ready;
 	char *ready_dir;
+	/* While its directory is being made (chores.h). */
+	uint64_t making; /* the chore's number; 0: none */
+	struct claim_spec making_spec;
 	struct claim_stage *stage;
 	struct shim_ready shim; /* waits for the birth, with the job's first process held */
 	int64_t ready_again_ms, touch_at_ms;

@@ -5,7 +5,7 @@
 #include "agent/launch.h"
 
 #include "agent/answer.h"
-#include "agent/job_dir.h"
+#include "agent/chores.h"
 #include "agent/lanes.h"
 #include "agent/server.h"
 #include "base/alloc.h"
@@ -29,12 +29,13 @@ void launch_done(struct launch *l)
 	for (size_t i = 0; i < l->n; i++)
 		claim_spec_done(&l->line[i].spec);
 	free(l->line);
+	launch_hall_done(l);
 	*l = (struct launch){0};
 }
 
 bool launch_is_empty(const struct launch *l)
 {
-	return l->n == 0;
+	return l->n == 0 && l->n_hall == 0;
 }
 
 void launch_add(struct agent *a, uint64_t client, struct claim_spec *spec)
@@ -130,6 +131,8 @@ static void drop_job(struct agent *a, struct launch_job *j)
 
 	if (c)
 		c->n_launching--;
+	if (j->has_new_dir)
+		chores_drop(a, &j->spec.name, j->spec.dir);
 	j->is_decided = true;
 }
 
@@ -148,6 +151,17 @@ static void refuse(struct agent *a, struct launch_job *j, const struct refusal *
 	drop_stage(a, &j->spec);
 	answer_refused(j->client ? agent_find_client(a, j->client) : NULL, &j->spec.name, r);
 	drop_job(a, j);
+}
+
+void launch_refuse(
+	struct agent *a, uint64_t client, const struct claim_spec *s, const struct refusal *r)
+{
+	struct client *c = agent_find_client(a, client);
+
+	drop_stage(a, s);
+	answer_refused(c, &s->name, r);
+	if (c)
+		c->n_launching--;
 }
 
 /* Nothing of an older controller starts once a newer one was answered. */
@@ -219,30 +233,17 @@ static void drop_body(struct agent *a, const struct claim_spec *s)
 		unlinkat(fd, "body", 0);
 }
 
-/* A job of the queue has its directory before it has a claim. What has a claim already isn't touched: claim_make_all says so. */
-static int make_dir(struct agent *a, struct claim_spec *s, bool *ret_is_new, struct err *e)
-{
-	CLEANUP_CLOSE int there = s->dir ? claim_open(&a->root, &s->name) : -1;
-	bool is_new = s->dir && there == -ENOENT;
-	int r = is_new ? job_dir_make(&a->root, s, e) : 0;
-
-	s->oom_kills = is_new ? proc_oom_kills() : -1;
-	*ret_is_new = is_new;
-	return r;
-}
-
 int launch_make_claim(
 	struct agent *a, struct claim_spec *s, enum claim_made *ret_made, struct err *e)
 {
-	bool is_new;
-	int r = make_dir(a, s, &is_new, e);
+	CLEANUP_CLOSE int there = s->dir ? claim_open(&a->root, &s->name) : -1;
+	int r;
 
-	if (r)
-		return r;
+	/* A job of the queue has its directory before it has a claim: only one that's there already comes without. */
+	if (s->dir && there == -ENOENT)
+		return err_set(e, -EAGAIN, "the job's directory isn't made yet");
 	fault_point("agent.before-claim");
 	r = claim_make(&a->root, s, ret_made, e);
-	if (r && is_new)
-		job_dir_drop(s);
 	if (!r && *ret_made == CLAIM_MADE)
 		drop_body(a, s);
 	return r;
@@ -254,6 +255,7 @@ static void start_made(struct agent *a, struct launch_job *j, struct attempt *at
 	struct err e = {0};
 
 	drop_body(a, &j->spec);
+	j->has_new_dir = false;
 	answer_claimed(agent_find_client(a, j->client), &j->spec.name, j->spec.dir);
 	if (attempts_start(&a->attempts, at, &j->spec, &e))
 		agent_log(a, "%s", e.text);
@@ -275,8 +277,6 @@ static void settle_order(struct agent *a, struct launch_job *j, const struct cla
 		found_on_disk(a, j, o->made);
 		return;
 	}
-	if (j->has_new_dir)
-		job_dir_drop(&j->spec);
 	snprintf(refusal.text, sizeof(refusal.text), "%.500s", o->err.text);
 	refuse(a, j, &refusal);
 }
@@ -305,14 +305,8 @@ static void make_claims(struct agent *a)
 static void admit(struct agent *a, struct launch_job *j)
 {
 	struct launch *l = &a->launch;
-	struct refusal refusal = {.reason = "disk"};
-	struct err e = {0};
 
-	if (make_dir(a, &j->spec, &j->has_new_dir, &e)) {
-		snprintf(refusal.text, sizeof(refusal.text), "%.500s", e.text);
-		refuse(a, j, &refusal);
-		return;
-	}
+	j->spec.oom_kills = j->has_new_dir ? proc_oom_kills() : -1;
 	attempts_add(&a->attempts, &j->spec);
 	l->admitted[l->n_admitted++] = (size_t)(j - l->line);
 	if (l->n_admitted == CLAIM_TOGETHER_MAX)

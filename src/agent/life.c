@@ -1,6 +1,8 @@
 /* The agent's beginning and end. Owns the lock, the sockets and their names; the loop in between is server.c's. */
 #include "agent/life.h"
 
+#include "agent/chores.h"
+#include "agent/job_remove.h"
 #include "agent/lane_command.h"
 #include "agent/lanes.h"
 #include "agent/server.h"
@@ -119,6 +121,7 @@ static int load(struct agent *a, const struct agent_options *o, struct err *e)
 	a->sampler = sampler_new(o->open_gpu);
 	a->profiler = profiler_new();
 	a->files = files_new();
+	a->chores = chores_new();
 	a->lanes = lanes_new();
 	a->lane_drafts = lane_drafts_new();
 	attempts_init(&a->attempts, &a->root, agent_attempt_changed, a);
@@ -169,6 +172,8 @@ void agent_done(struct agent *a)
 		client_free(a->clients[i]);
 	free(a->clients);
 	files_free(a->files);
+	chores_free(a->chores);
+	job_removals_free(a->removals);
 	launch_done(&a->launch);
 	lane_drafts_free(a->lane_drafts);
 	lanes_free(a->lanes);
@@ -286,6 +291,8 @@ static void give_up_office(struct agent *a)
 	}
 	files_free(a->files);
 	a->files = NULL;
+	chores_free(a->chores);
+	a->chores = NULL;
 	promise_free(a->promise);
 	a->promise = NULL;
 	sampler_free(a->sampler);

@@ -1,7 +1,7 @@
 /*
- * The claims that are gone: one line each in <root>/retired, written and synced before the claim is removed, and
- * taken out again only when it's old (retired_compact.c); so a launch that was answered long ago is still known. Owns the
- * file and the index over it.
+ * The claims that are gone: one line each in <root>/retired, written and synced before the claim is removed. It stays for as
+ * long as the root does, at last in few words (retired_compact.c); so a launch that was answered long ago is still known.
+ * Owns the file and the index over it.
  *
  * The index is a hash table of 64-bit words: 28 bits of the name's hash, which also give the position, and 36 bits of
  * the line's offset + 1. What a word says is always checked against the line itself.
@@ -100,7 +100,11 @@ static int read_line_of(const struct retired_index *x, uint64_t offset, const ch
 	if (split_line(line, &found, &token, &text) < 0 || strcmp(found, name) != 0)
 		return -ENOENT;
 	struct attempt_end end = {0};
-	json_t *o = json_loads(text, 0, NULL);
+	json_t *o = json_loads(text, 0, NULL), *rest = attempt_end_encode(&end);
+	/* A shortened end says only what isn't as in an empty one. */
+	json_object_del(rest, "how");
+	json_object_update_missing(o, rest);
+	json_decref(rest);
 	/* A line whose end can't be read still says that the attempt is over and whose it was. */
 	if (!o || attempt_end_decode(o, &end, NULL) < 0)
 		end.how = END_VANISHED;

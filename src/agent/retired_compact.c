@@ -1,6 +1,6 @@
 /*
- * Takes old lines out of <root>/retired (claim.h says which). The file is written anew beside itself, synced and renamed, so
- * a crash leaves the one or the other. Never touches a line it keeps.
+ * Shortens old lines of <root>/retired (claim.h says which). No name and no token ever goes. The file is written anew beside
+ * itself, synced and renamed, so a crash leaves the one or the other.
  */
 #include "agent/claim.h"
 #include "base/buf.h"
@@ -17,17 +17,17 @@
 #define STEP ((size_t)65536)
 #define NEW_NAME "retired.new"
 
-/* One pass over the lines of the file, with a copy of what is kept going to `out` (-1: it's only counted). */
+/* One pass over the lines of the file, with what they become going to `out` (-1: it's only counted). */
 struct pass {
 	int in, out;
 	size_t n,
 		n_before_last; /* lines so far; lines that have RETIRED_KEEP newer ones behind them */
-	size_t n_dropped;
+	size_t n_shortened;
 	int64_t old_ms; /* ended before that: old */
 	struct buf kept;
 };
 
-/* When the attempt of a line ended; a line that doesn't say is young. */
+/* When the attempt of a line ended; a line that doesn't say is young, or was shortened before. */
 static int64_t ended_ms(const char *line)
 {
 	static const char key[] = "\"ended_wall_ms\":";
@@ -42,19 +42,58 @@ static int flush(struct pass *p)
 	return code;
 }
 
+/* What is left of an end: how, and with which code. An end that can't be read is as good as none (retired.c). */
+static void put_short_end(struct buf *b, const char *text)
+{
+	json_t *o = json_loads(text, 0, NULL), *left = json_object();
+	struct attempt_end end;
+	char *out;
+	if (o && attempt_end_decode(o, &end, NULL) == 0) {
+		json_object_set_new(left, "how", json_string(end_how_name(end.how)));
+		if (end.reason != STOP_NONE)
+			json_object_set_new(
+				left, "reason", json_string(stop_reason_name(end.reason)));
+		if (end.code)
+			json_object_set_new(left, "code", json_integer(end.code));
+		if (end.by_signal)
+			json_object_set_new(left, "by_signal", json_true());
+	}
+	out = json_dumps(left, JSON_COMPACT | JSON_ENSURE_ASCII);
+	buf_puts(b, out);
+	free(out);
+	json_decref(left);
+	json_decref(o);
+}
+
+/* "<name> <token> <end>" */
+static void put_short(struct buf *b, const char *line)
+{
+	const char *token = strchr(line, ' ');
+	const char *end = token ? strchr(token + 1, ' ') : NULL;
+	if (!end) {
+		buf_puts(b, line);
+		return;
+	}
+	buf_put(b, line, (size_t)(end + 1 - line));
+	put_short_end(b, end + 1);
+}
+
 /* `line` ends at its newline, which is overwritten and put back. */
 static int take_line(struct pass *p, char *line, size_t len)
 {
 	bool is_old = false;
-	if (p->n++ < p->n_before_last) {
-		line[len] = '\0';
+	line[len] = '\0';
+	if (p->n++ < p->n_before_last)
 		is_old = ended_ms(line) < p->old_ms;
-		line[len] = '\n';
-	}
-	p->n_dropped += is_old;
-	if (is_old || p->out < 0)
+	p->n_shortened += is_old;
+	if (p->out >= 0 && is_old)
+		put_short(&p->kept, line);
+	else if (p->out >= 0)
+		buf_put(&p->kept, line, len);
+	line[len] = '\n';
+	if (p->out < 0)
 		return 0;
-	buf_put(&p->kept, line, len + 1);
+	buf_putc(&p->kept, '\n');
 	return p->kept.len < STEP ? 0 : flush(p);
 }
 
@@ -77,7 +116,7 @@ static int run_pass(struct pass *p)
 	CLEANUP(buf_done) struct buf b = {0};
 	off_t at = 0;
 	int code = 0;
-	p->n = p->n_dropped = 0;
+	p->n = p->n_shortened = 0;
 	while (!code) {
 		buf_reserve(&b, STEP);
 		ssize_t got = pread(p->in, b.data + b.len, STEP, at);
@@ -133,13 +172,13 @@ ssize_t retired_compact(struct root *r, int64_t now_wall_ms, struct err *e)
 	p.n_before_last = p.n > RETIRED_KEEP ? p.n - RETIRED_KEEP : 0;
 	if (!code)
 		code = run_pass(&p);
-	size_t n = p.n_dropped;
+	size_t n = p.n_shortened;
 	if (!code && n < RETIRED_KEEP)
 		n = 0;
 	if (!code && n)
 		code = write_anew(r, &p);
 	buf_done(&p.kept);
 	if (code < 0)
-		return err_sys(e, code, "old lines of %s/retired can't be left out", r->path);
+		return err_sys(e, code, "old lines of %s/retired can't be shortened", r->path);
 	return (ssize_t)n;
 }

@@ -5,7 +5,9 @@
 #include "agent/server.h"
 
 #include "agent/answer.h"
+#include "agent/chores.h"
 #include "agent/command.h"
+#include "agent/facts_of_end.h"
 #include "agent/lane_command.h"
 #include "agent/lanes.h"
 #include "agent/life.h"
@@ -93,6 +95,7 @@ void agent_attempt_changed(void *arg, struct attempt *at)
 	ledger_note(
 		a->ledger, at, has_ended_before(at) ? at->asked_at_end : sampler_asked(a->sampler));
 	a->promises_are_old = true;
+	facts_attempt_changed(a, at);
 	event_push(a, at);
 	files_attempt_changed(a, &at->name);
 	lanes_attempt_changed(a, at);
@@ -181,7 +184,7 @@ void agent_compact(struct agent *a)
 	struct err e = {0};
 	ssize_t n;
 
-	/* Looked through again when they're twice as many: while they're young none of them goes. */
+	/* Looked through again when they're twice as many: while they're young none of them is touched. */
 	if (retired_count(a->retired) < 2 * a->n_compacted)
 		return;
 	n = retired_count(a->retired) < 2 * RETIRED_KEEP ? 0 : lanes_leave_out_over(a, &e);
@@ -189,7 +192,7 @@ void agent_compact(struct agent *a)
 		n = retired_compact(&a->root, clock_wall_ms(), &e);
 	if (n)
 		agent_log(
-			a, n < 0 ? "%s" : "old lines were left out of the retired ones%s", e.text);
+			a, n < 0 ? "%s" : "old lines of the retired ones were shortened%s", e.text);
 	a->n_compacted = retired_count(a->retired);
 }
 
@@ -203,7 +206,8 @@ static void take_children(struct agent *a)
 
 	while (n < REAP_MAX && (pid = waitpid(-1, &r[n].status, WNOHANG)) > 0) {
 		if (sampler_reaped(a->sampler, pid, a->now_ms) ||
-			profiler_reaped(a->profiler, pid, r[n].status, a->now_ms))
+			profiler_reaped(a->profiler, pid, r[n].status, a->now_ms) ||
+			chores_reaped(a->chores, pid) || files_reaped(a->files, pid))
 			continue;
 		r[n++].pid = pid;
 	}
@@ -393,7 +397,8 @@ static void ask_for_watchers(struct agent *a)
 
 static bool is_idle(const struct agent *a)
 {
-	if (a->n_clients || !launch_is_empty(&a->launch) || lanes_are_due(a))
+	if (a->n_clients || !launch_is_empty(&a->launch) || lanes_are_due(a) ||
+		chores_are_due(a->chores))
 		return false;
 	for (size_t i = 0; i < a->attempts.n; i++)
 		if (attempt_is_live(a->attempts.items[i]))
@@ -427,6 +432,8 @@ static void forgive_silence(struct agent *a)
 	if (a->turn_ms && a->now_ms - a->turn_ms > LATE_MS + 1000)
 		for (size_t i = 0; i < a->n_clients; i++)
 			a->clients[i]->heard_ms = a->now_ms;
+	if (a->turn_ms && a->now_ms - a->turn_ms > LATE_MS + 1000)
+		chores_forgive(a);
 	a->turn_ms = a->now_ms;
 }
 
@@ -445,7 +452,7 @@ static void sooner_at(const struct agent *a, int64_t *ms, int64_t at_ms)
 /* How long poll may wait. */
 static int64_t wait_ms(struct agent *a)
 {
-	int64_t ms = SOCKET_LOOK_MS;
+	int64_t ms = a->is_restless ? 0 : SOCKET_LOOK_MS;
 
 	sooner_at(a, &ms, a->socket_at_ms);
 	sooner_at(a, &ms, a->look_at_ms);
@@ -457,6 +464,7 @@ static int64_t wait_ms(struct agent *a)
 	sooner(&ms, launch_wait_ms(a));
 	sooner(&ms, lanes_wait_ms(a));
 	sooner(&ms, files_wait_ms(a));
+	sooner(&ms, chores_wait_ms(a));
 	if (!sampler_is_asked(a->sampler))
 		for (size_t i = 0; i < a->n_clients; i++)
 			if (a->clients[i]->watch_ms)
@@ -466,7 +474,16 @@ static int64_t wait_ms(struct agent *a)
 
 /* ---- the loop ---- */
 
-enum { POLL_LISTEN, POLL_BELL, POLL_SIGNAL, POLL_SAMPLER, POLL_PROFILER, POLL_FILES, POLL_CLIENTS };
+enum {
+	POLL_LISTEN,
+	POLL_BELL,
+	POLL_SIGNAL,
+	POLL_SAMPLER,
+	POLL_PROFILER,
+	POLL_FILES,
+	POLL_CHORES,
+	POLL_CLIENTS
+};
 
 static size_t fill_poll(struct agent *a, struct pollfd *p)
 {
@@ -475,7 +492,8 @@ static size_t fill_poll(struct agent *a, struct pollfd *p)
 	p[POLL_SIGNAL] = (struct pollfd){.fd = a->signal_fd, .events = POLLIN};
 	p[POLL_SAMPLER] = (struct pollfd){.fd = sampler_fd(a->sampler), .events = POLLIN};
 	p[POLL_PROFILER] = (struct pollfd){.fd = profiler_fd(a->profiler), .events = POLLIN};
-	p[POLL_FILES] = (struct pollfd){.fd = files_fd(a), .events = POLLIN};
+	p[POLL_FILES] = (struct pollfd){.fd = files_fd(a->files), .events = POLLIN};
+	p[POLL_CHORES] = (struct pollfd){.fd = chores_fd(a->chores), .events = POLLIN};
 	for (size_t i = 0; i < a->n_clients; i++) {
 		const struct client *c = a->clients[i];
 		short events = 0;
@@ -502,8 +520,6 @@ static void take_events(struct agent *a, const struct pollfd *p)
 		take_snapshot(a);
 	if (p[POLL_PROFILER].revents)
 		profiler_read(a->profiler, a->now_ms);
-	if (p[POLL_FILES].revents)
-		files_heard(a);
 	for (size_t i = 0; i < n; i++)
 		if (p[POLL_CLIENTS + i].revents & (POLLIN | POLLHUP | POLLERR))
 			read_client(a, a->clients[i]);
@@ -522,12 +538,14 @@ static bool is_retiring_due(const struct agent *a)
 /* What can be done now is done now; what was said goes out at the end. */
 static void act(struct agent *a)
 {
+	chores_take(a);
 	look_around(a);
 	attempts_turn(&a->attempts, a->now_ms);
 	readmit(a);
 	lanes_turn(a);
 	if (is_retiring_due(a))
 		agent_retire(a);
+	launch_hall_turn(a);
 	launch_turn(a);
 	release_turn(a);
 	/* What has ended is given back at once, whether or not anybody asks for a sample. */
@@ -541,7 +559,9 @@ static void act(struct agent *a)
 	look_at_profiler(a);
 	lane_drafts_sweep(a);
 	/* Commands that waited may have been read just now. */
+	launch_hall_turn(a);
 	launch_turn(a);
+	a->is_restless = chores_start(a);
 	ask_for_watchers(a);
 	look_at_socket(a);
 	look_at_idleness(a);

@@ -48,6 +48,9 @@ struct agent {
 	struct sampler *sampler;
 	struct profiler *profiler;
 	struct launch launch;
+	struct chores *chores;
+	struct removal *removals; /* of job directories, under way (job_remove.c) */
+	bool is_restless; /* something came of the end of this turn: the next one is due at once */
 	struct lanes *lanes;
 	struct lane_drafts *lane_drafts; /* documents of which more is to come (lane_command.c) */
 	struct files *files;
@@ -105,7 +108,7 @@ void agent_attempt_changed(void *arg, struct attempt *at);
 /* Retires what is over: soon and together, or at once. */
 void agent_retire_soon(struct agent *a, size_t n);
 void agent_retire(struct agent *a);
-/* Leaves old retired lines out, when there are many. */
+/* Shortens old retired lines, when there are many. */
 void agent_compact(struct agent *a);
 /* One line into the root's log, bounded. */
 void agent_log(struct agent *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

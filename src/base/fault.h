@@ -15,7 +15,7 @@
  *   agent/claim_state.c  claim.write-record             [e] each change of `state`, by agent or shim
  *   agent/retired.c      claim.before-retire            [e] acknowledged, no line
  *                        claim.after-retired-line           line durable, claim still there
- *   agent/retired_compact.c retired.before-rename       [e] the file without old lines is whole, not yet under its name
+ *   agent/retired_compact.c retired.before-rename       [e] the file with shortened lines is whole, not yet under its name
  *   agent/shim.c         shim.before-lock                   forked, no right yet
  *                        shim.after-lock                    the right to start, nothing done
  *                        shim.before-started            [e] leader held at its pipe, nothing on record
@@ -23,7 +23,8 @@
  *                        shim.before-ended              [e] the job has ended, nothing on record
  *                        shim.after-ended-before-ring       on record, nobody told
  *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
- *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes
+ *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes. A child of the agent passes it
+ *   agent/launch_hall.c, agent/lanes.c
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk
  *                        agent.before-lane-start            a lane's next one is admitted, its claim not born; unit/test_lane.c and fault/test_lane_points.py strike

@@ -45,7 +45,7 @@ struct sim {
 };
 
 struct sim_ills {
-	int64_t xid, n_xids;
+	int64_t n_xids;
 	bool needs_reset, has_pending, is_lost;
 };
 
@@ -171,7 +171,20 @@ static int scan_dir(struct sim_scan *s, struct err *e)
 	return 0;
 }
 
-static void take_ill(const char *line, struct sim_ills *ret)
+/* As the driver's events are taken (nvml_event.c): one that stands for nothing new leaves the earlier one its date. */
+static void take_xid(int64_t xid, struct gpu_xid *x)
+{
+	int64_t now_ms = clock_boot_ms();
+
+	x->count++;
+	if (!xid_replaces(xid, x->last, now_ms - x->boot_ms))
+		return;
+	x->last = xid;
+	x->boot_ms = now_ms;
+}
+
+/* *x: what was told of XIDs so far. */
+static void take_ill(const char *line, struct sim_ills *ret, struct gpu_xid *x)
 {
 	int64_t xid;
 
@@ -182,12 +195,12 @@ static void take_ill(const char *line, struct sim_ills *ret)
 	} else if (strcmp(line, "lost") == 0) {
 		ret->is_lost = true;
 	} else if (parse_int64(line, &xid) == 0 && xid > 0 && xid <= INT32_MAX) {
-		ret->xid = xid_replaces(xid, ret->xid, 0) ? xid : ret->xid;
-		ret->n_xids++;
+		if (++ret->n_xids > x->count)
+			take_xid(xid, x);
 	}
 }
 
-static struct sim_ills read_ills(const struct sim *sim, uint32_t card)
+static struct sim_ills read_ills(struct sim *sim, uint32_t card)
 {
 	CLEANUP(buf_done) struct buf path = {0}, b = {0};
 	struct sim_ills ills = {0};
@@ -199,7 +212,7 @@ static struct sim_ills read_ills(const struct sim *sim, uint32_t card)
 		size_t n = strcspn(line, "\n");
 
 		line[n] = '\0';
-		take_ill(line, &ills);
+		take_ill(line, &ills, &sim->xid[card]);
 		line += n + 1;
 	}
 	return ills;
@@ -208,11 +221,8 @@ static struct sim_ills read_ills(const struct sim *sim, uint32_t card)
 static void fill_ills(struct sim *sim, uint32_t i, struct gpu_card *c)
 {
 	struct sim_ills ills = read_ills(sim, i);
-	struct gpu_xid *x = &sim->xid[i];
 
-	if (ills.n_xids > x->count)
-		*x = (struct gpu_xid){ills.xid, clock_boot_ms(), ills.n_xids};
-	c->xid = *x;
+	c->xid = sim->xid[i];
 	c->m[METRIC_RECOVERY] = value_of(ills.needs_reset);
 	if (ills.has_pending)
 		c->m[METRIC_REMAP_PENDING] = value_of(1);

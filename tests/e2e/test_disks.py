@@ -70,7 +70,9 @@ class Sshfs(Disk):
         self.behind = directory / "behind"
         self.behind.mkdir()
         server = directory / "sftp"
-        server.write_text(f"#!/bin/sh\nexec {SFTP}\n")
+        # Its number, for those who stop it: then the disk hangs.
+        self.server = directory / "sftp.pid"
+        server.write_text(f"#!/bin/sh\necho $$ >{self.server}\nexec {SFTP}\n")
         server.chmod(0o755)
         r = sh("sshfs", "-o", f"ssh_command={server}", *options, f"x:{self.behind}", self.at)
         if r.returncode:

@@ -1145,21 +1145,27 @@ static void put_retired(FILE *f, uint64_t job, int64_t ended_ms)
 	fprintf(f,
 		QUEUE
 		"/%llu.1 " QUEUE
-		" {\"how\":\"exit\",\"reason\":\"none\",\"code\":0,\"by_signal\":false,"
+		" {\"how\":\"exit\",\"reason\":\"none\",\"code\":%d,\"by_signal\":false,"
 		"\"was_killed\":false,\"seen_by_shim\":true,\"started_boot_ms\":1,\"ended_boot_ms\":2,"
 		"\"started_wall_ms\":3,\"ended_wall_ms\":%lld,\"text\":\"\"}\n",
-		(unsigned long long)job, (long long)ended_ms);
+		(unsigned long long)job, job == 9 ? 3 : 0, (long long)ended_ms);
 }
 
-static int find_retired(const struct fixture *f, uint64_t job)
+/* When it ended; 0: its line doesn't say so any more, -1: there's none. */
+static int64_t find_retired(const struct fixture *f, uint64_t job)
 {
 	struct attempt_name n = {.queue = QUEUE, .job = job, .attempt = 1};
 	struct attempt_end end;
 	char token[ID_LEN];
-	return retired_find(f->root.retired, &n, token, &end);
+	if (retired_find(f->root.retired, &n, token, &end))
+		return -1;
+	assert_string_equal(token, QUEUE);
+	assert_int_equal(end.how, END_EXIT);
+	assert_int_equal(end.code, job == 9 ? 3 : 0);
+	return end.ended_wall_ms;
 }
 
-/* Of 25,000: old ones to 14,000, young ones to 14,500, old ones again. What is young or among the newest 10,000 stays. */
+/* Of 25,000: old ones to 14,000, young ones to 14,500, old ones again. What is young or among the newest 10,000 stays whole. */
 static void write_retired(const struct fixture *f, int64_t now_ms)
 {
 	char path[4096];
@@ -1187,29 +1193,37 @@ static void test_retired_are_compacted(void **state)
 
 	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 14500);
 	assert_ptr_equal(f.root.retired, x);
-	assert_int_equal(retired_count(x), 10500);
-	assert_int_equal(find_retired(&f, 1), -ENOENT);
-	assert_int_equal(find_retired(&f, 14000), -ENOENT);
-	for (uint64_t i = 14001; i <= 14500; i++)
-		assert_int_equal(find_retired(&f, i), 0);
-	assert_int_equal(find_retired(&f, 14501), -ENOENT);
-	assert_int_equal(find_retired(&f, 15000), -ENOENT);
-	for (uint64_t i = 15001; i <= 25000; i++)
-		assert_int_equal(find_retired(&f, i), 0);
+	assert_int_equal(retired_count(x), 25000);
+	for (uint64_t i = 1; i <= 25000; i++)
+		assert_int_equal(find_retired(&f, i) > 0, (i > 14000 && i <= 14500) || i > 15000);
+	assert_int_equal(find_retired(&f, 1), 0);
 	assert_int_equal(sys_stat_at(f.root.fd, "retired", 0, &after), 0);
-	assert_true(after.size < before.size / 2);
+	assert_true(after.size < before.size * 2 / 3);
+	/* However old, its name can't be claimed again: not by who had it, nor by anybody else. */
+	enum claim_made made;
+	spec_init(&f, 9, "true", &s);
+	assert_int_equal(claim_make(&f.root, &s, &made, &f.e), 0);
+	assert_int_equal(made, CLAIM_OTHER_TOKEN);
+	memcpy(s.token, QUEUE, ID_LEN);
+	assert_int_equal(claim_make(&f.root, &s, &made, &f.e), 0);
+	assert_int_equal(made, CLAIM_SAME_TOKEN);
+	claim_spec_done(&s);
 
 	/* The index follows the new file: what is retired from now on is known, now and to the next agent. */
 	spec_init(&f, 30000, "true", &s);
 	must_claim(&f, &s);
 	retire(&f, &s, 3);
-	assert_int_equal(find_retired(&f, 30000), 0);
+	assert_int_equal(retired_count(x), 25001);
 	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 0);
 	retired_free(x);
 	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
-	assert_int_equal(retired_count(x), 10501);
-	assert_int_equal(find_retired(&f, 30000), 0);
-	assert_int_equal(find_retired(&f, 20000), 0);
+	assert_int_equal(retired_count(x), 25001);
+	struct attempt_end end;
+	char token[ID_LEN];
+	assert_int_equal(retired_find(x, &s.name, token, &end), 0);
+	assert_string_equal(token, s.token);
+	assert_int_equal(find_retired(&f, 9), 0);
+	assert_true(find_retired(&f, 20000) > 0);
 	claim_spec_done(&s);
 	fixture_done(&f);
 }
@@ -1243,7 +1257,8 @@ static void test_compacting_is_killed(void **state)
 	}
 	/* What the killed one left is in nobody's way. */
 	assert_int_equal(retired_compact(&f.root, now_ms, &f.e), 14500);
-	assert_int_equal(retired_count(x), 10500);
+	assert_int_equal(retired_count(x), 25000);
+	assert_int_equal(find_retired(&f, 1), 0);
 	fixture_done(&f);
 }
 

@@ -36,7 +36,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	free(a.says);
+	job_files_free(a.files);
+	a.files = NULL;
 	return fd_remove_tree_at(AT_FDCWD, dir);
 }
 
@@ -78,9 +79,29 @@ static bool is_true(const json_t *o, const char *key)
 	return json_is_true(json_object_get(o, key));
 }
 
+/* As the agent has it after a child has read. */
+static void read_now(bool has_ended)
+{
+	if (!a.files)
+		a.files = xcalloc(1, sizeof(*a.files));
+	json_decref(a.files->read);
+	a.files->read = facts_read(a.dir, has_ended, &a.files->says, NULL, NULL);
+	a.files->has_end = has_ended;
+}
+
+static json_t *progress_now(void)
+{
+	read_now(false);
+	return progress_of(&a);
+}
+
 static json_t *facts(void)
 {
-	json_t *o = facts_of_end(&a);
+	json_t *o;
+
+	read_now(true);
+	assert_true(facts_are_there(&a));
+	o = facts_of_end(&a);
 	char *text;
 
 	assert_non_null(o);
@@ -97,14 +118,14 @@ static void assert_progress(const char *status, const char *want)
 	json_t *v;
 
 	put("status", status);
-	v = progress_of(&a);
+	v = progress_now();
 	assert_string_equal(json_string_value(v), want);
 	json_decref(v);
 }
 
 static void test_progress(void **state)
 {
-	json_t *v = progress_of(&a);
+	json_t *v = progress_now();
 
 	assert_string_equal(json_string_value(v), "");
 	json_decref(v);
@@ -130,7 +151,7 @@ static void test_progress_is_cut(void **state)
 	for (size_t i = 0; i < 400; i++)
 		buf_puts(&b, "ü");
 	put("status", buf_str(&b));
-	v = progress_of(&a);
+	v = progress_now();
 	assert_int_equal(json_string_length(v), 499);
 	assert_int_equal(utf8_valid_len(json_string_value(v), 499), 499);
 	json_decref(v);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/sys.h"
 #include "gpu/gpu_backend.h"
@@ -14,6 +15,7 @@
 #include "proc/proc.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +192,34 @@ static void a_file_makes_a_card_unwell(void **state)
 	assert_int_equal(s.cards[2].xid.count, 2);
 	assert_int_equal(s.cards[2].reset, GPU_RESET_PENDING);
 	assert_int_equal(s.cards[1].state, GPU_LOST);
+	gpu_snapshot_done(&s);
+	gpu_backend_free(b);
+}
+
+/* Programs torn down on a card that fails say so after it: what went wrong keeps its number and its date. */
+static void aftermath_dates_nothing_anew(void **state)
+{
+	struct gpu_backend *b = open_sim("1");
+	struct gpu_snapshot s;
+	int64_t first_ms;
+
+	(void)state;
+	put("ills.0", "79\n");
+	s = sample(b);
+	first_ms = s.cards[0].xid.boot_ms;
+	gpu_snapshot_done(&s);
+	while (clock_boot_ms() <= first_ms)
+		poll(NULL, 0, 1);
+	put("ills.0", "79\n45\n");
+	s = sample(b);
+	assert_int_equal(s.cards[0].xid.last, 79);
+	assert_int_equal(s.cards[0].xid.count, 2);
+	assert_int_equal(s.cards[0].xid.boot_ms, first_ms);
+	gpu_snapshot_done(&s);
+	put("ills.0", "79\n45\n48\n");
+	s = sample(b);
+	assert_int_equal(s.cards[0].xid.last, 48);
+	assert_true(s.cards[0].xid.boot_ms > first_ms);
 	gpu_snapshot_done(&s);
 	gpu_backend_free(b);
 }
@@ -403,6 +433,7 @@ int main(void)
 		T(cut_cards_grammar),
 		T(instances_are_cards),
 		T(a_file_makes_a_card_unwell),
+		T(aftermath_dates_nothing_anew),
 		T(bad_specs_are_sentences_and_change_nothing),
 		T(bad_spec_never_falls_back_to_real_cards),
 		T(usage_adds_up_and_is_capped),

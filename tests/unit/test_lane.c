@@ -901,6 +901,16 @@ static void a_cpu_job_gets_no_card(void **state)
 	put("go", "");
 }
 
+/* Whoever takes it away does so beside the answer. */
+static void wait_gone(const char *name)
+{
+	int64_t until = clock_boot_ms() + 20000;
+
+	while (is_there(name) && clock_boot_ms() < until)
+		poll(NULL, 0, 5);
+	assert_false(is_there(name));
+}
+
 #define DIR_OF(n) "home/.gpustow/jobs/" QUEUE "/" #n ".1"
 #define STAGE_OF_2 "root/new/00000000000000000000000000000002"
 #define LOUD(n) "echo " #n " >>$HOME/../ran\n"
@@ -925,7 +935,7 @@ static void ready_before_its_turn(void **state)
 	assert_true(is_there(DIR_OF(2) "/run.sh"));
 	go_lane("n1:0", 2, json_pack("[o, o]", known(1), known(3)));
 	assert_false(is_there(STAGE_OF_2));
-	assert_false(is_there(DIR_OF(2)));
+	wait_gone(DIR_OF(2));
 	/* An agent that dies with one ready: the next one makes it anew. */
 	wait_there("root/new/00000000000000000000000000000003/spec");
 	restart(NULL);
@@ -1276,7 +1286,6 @@ static void killed_at_each_point(void **state)
 		"agent.after-lane-claim:kill#3",
 		"agent.after-claim-before-fork:kill#2",
 		"agent.before-ended-report:kill#2",
-		"jobdir.before-run-sh:kill#2",
 		"jobdir.after-sync:kill#3",
 		"claim.before-sync:kill#2",
 		"claim.between-sync-and-rename:kill#2",
@@ -1343,7 +1352,8 @@ static void no_room_for_a_claim(void **state)
 	wait_ran(2);
 	assert_ran("1 2 ");
 }
-/* Lines of other attempts, so many that those which ended long ago go. */
+
+/* Lines of other attempts, so many that those which ended long ago are shortened. */
 static void fill_retired(int n)
 {
 	CLEANUP(buf_done) struct buf b = {0};
@@ -1376,10 +1386,12 @@ static void wait_retired(void)
 	assert_int_equal(n, 0);
 }
 
-/* What keeps an entry that is over from starting again is its line, and lines don't stay for ever. */
-static void over_longer_than_its_line_is_kept(void **state)
+/* What keeps an entry that is over from starting again is its line, and that stays, shortened. */
+static void over_for_good(void **state)
 {
 	char path[320];
+	const json_t *was;
+	json_t *msg;
 
 	go_lane("n1:0", 1,
 		json_pack("[o, o]", entry(1, ":", 0, 1000),
@@ -1401,6 +1413,22 @@ static void over_longer_than_its_line_is_kept(void **state)
 		json_decref(o);
 	}
 	unsetenv("GPUSTOW_TEST_WALL_OFFSET");
+	assert_ran("1 ");
+	/* Who was away all the time and has never heard of the answer asks, and launches. */
+	msg = observe(json_pack("[[i, i]]", 1, 1));
+	was = json_array_get(json_object_get(msg, "claims"), 0);
+	assert_string_equal(text(was, "state"), "ended");
+	assert_string_equal(text(json_object_get(was, "end"), "how"), "exit");
+	assert_int_equal(
+		json_integer_value(json_object_get(json_object_get(was, "end"), "ended_wall_ms")),
+		0);
+	json_decref(msg);
+	agent_client_launch(&c, agent_client_job(&t, 1, "00000000000000000000000000000001",
+					"echo 1 >>$HOME/../ran", -1, 0));
+	json_decref(agent_client_expect(&c, "ended", 1));
+	agent_client_launch(&c, agent_client_job(&t, 1, "00000000000000000000000000000077",
+					"echo 1 >>$HOME/../ran", -1, 0));
+	json_decref(agent_client_expect(&c, "conflict", 1));
 	assert_ran("1 ");
 	/* What waits is still whole. */
 	go_lane("n1:0", 2, json_pack("[o, o]", entry(3, ":", 0, 1000), known(2)));
@@ -1459,7 +1487,7 @@ int main(int argc, char **argv)
 		TEST(killed_at_each_point),
 		TEST(full_disk),
 		TEST(no_room_for_a_claim),
-		TEST(over_longer_than_its_line_is_kept),
+		TEST(over_for_good),
 #endif
 	};
 

@@ -1,0 +1,114 @@
+/*
+ * The child's side of chores.h: does what it was forked for, one after the other, and says what came of each. It has the
+ * agent's memory as it was at the fork, and of its descriptors only the root's.
+ */
+#include "agent/chores.h"
+#include "agent/facts_of_end.h"
+#include "agent/job_dir.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "core/wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void say(int fd, json_t *msg)
+{
+	CLEANUP(buf_done) struct buf b = {0};
+
+	/* Whoever listened is gone, or what is to be said can't be: either way there's nobody to go on for. */
+	if (wire_put_json(&b, msg, NULL) || fd_write_all(fd, b.data, b.len))
+		_exit(1);
+	json_decref(msg);
+}
+
+static void say_alive(void *arg)
+{
+	say(*(const int *)arg, json_pack("{s:b}", "alive", 1));
+}
+
+static json_t *result_of(int code, const struct err *e)
+{
+	return json_pack("{s:i, s:s}", "code", code, "text", code < 0 ? e->text : "");
+}
+
+static json_t *read_one(struct chore *c, int *fd)
+{
+	json_t *o = facts_read(c->dir, c->has_ended, c->says, say_alive, fd);
+	const struct says_found *f = c->says;
+
+	json_object_set_new(o, "found",
+		json_pack("[b, I, I, I, I, I]", f->is_there, (json_int_t)f->size[0],
+			(json_int_t)f->size[1], (json_int_t)f->mtime_ns[0],
+			(json_int_t)f->mtime_ns[1], (json_int_t)f->found));
+	json_object_set_new(o, "code", json_integer(0));
+	return o;
+}
+
+static json_t *do_one(const struct root *r, struct chore *c, int *fd)
+{
+	struct err e = {0};
+
+	if (c->is_void)
+		return result_of(err_set(&e, -EEXIST, "there is a claim of that name already"), &e);
+	switch (c->kind) {
+	case CHORE_MAKE:
+		return result_of(job_dir_make(r, &c->spec, &e), &e);
+	case CHORE_DROP:
+		job_dir_drop(&c->spec);
+		break;
+	case CHORE_REMOVE:
+		return result_of(job_dir_remove(c->dir, c->names, c->n_names, &e), &e);
+	case CHORE_READ:
+		return read_one(c, fd);
+	}
+	return result_of(0, &e);
+}
+
+__attribute__((noreturn)) static void work(
+	const struct root *r, struct chore *const *items, size_t n, int fd, pid_t parent)
+{
+	struct root own = *r;
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t none;
+	int keep[2] = {fd < own.fd ? fd : own.fd, fd < own.fd ? own.fd : fd};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+	prctl(PR_SET_NAME, CHORE_NAME);
+	for (int i = 1; i < NSIG; i++)
+		sigaction(i, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	fd_close_from(3, keep, 2);
+	for (size_t i = 0; i < n; i++)
+		say(fd, do_one(&own, items[i], &fd));
+	_exit(0);
+}
+
+pid_t chore_fork(const struct root *r, struct chore *const *items, size_t n, int *ret_fd)
+{
+	pid_t self = getpid(), pid;
+	int sv[2], code;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	pid = fork();
+	code = pid < 0 ? -errno : 0;
+	if (pid == 0)
+		work(r, items, n, sv[1], self);
+	close(sv[1]);
+	if (code < 0) {
+		close(sv[0]);
+		return code;
+	}
+	fd_set_nonblock(sv[0], true);
+	*ret_fd = sv[0];
+	return pid;
+}
