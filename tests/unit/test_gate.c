@@ -80,7 +80,8 @@ static void seat_is_not_for_ever(void **state)
 		gate_wait(gate, &guests[i].seat, false, enter, &guests[i]);
 	}
 	event_base_loop(p.base, EVLOOP_NONBLOCK);
-	assert_string_equal(p.entered, "a");
+	/* And the next one, if this process slept for his time. */
+	assert_int_equal(p.entered[0], 'a');
 	while (p.n < 3 && clock_boot_ms() < until)
 		event_base_loop(p.base, EVLOOP_ONCE);
 	assert_string_equal(p.entered, "abc");
