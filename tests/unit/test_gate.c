@@ -73,14 +73,15 @@ static void seat_is_not_for_ever(void **state)
 	struct party p = {.base = event_base_new()};
 	struct gate *gate = gate_new(p.base, 1, 50);
 	struct guest guests[3];
-	int64_t until = clock_boot_ms() + 10000;
+	int64_t until = clock_boot_ms() + 60000;
 
 	for (int i = 0; i < 3; i++) {
 		guests[i] = (struct guest){.party = &p, .name = (char)('a' + i)};
 		gate_wait(gate, &guests[i].seat, false, enter, &guests[i]);
 	}
 	event_base_loop(p.base, EVLOOP_NONBLOCK);
-	assert_string_equal(p.entered, "a");
+	/* And the next one, if this process slept for his time. */
+	assert_int_equal(p.entered[0], 'a');
 	while (p.n < 3 && clock_boot_ms() < until)
 		event_base_loop(p.base, EVLOOP_ONCE);
 	assert_string_equal(p.entered, "abc");

@@ -102,13 +102,19 @@ static size_t count_ran(void)
 	return n;
 }
 
+/* As long as there's one more now and then: how fast they are is the machine's. */
 static void wait_ran(size_t n)
 {
 	int64_t until = clock_boot_ms() + 60000;
+	size_t had = 0, has;
 
-	while (count_ran() < n && clock_boot_ms() < until)
+	while ((has = count_ran()) < n && clock_boot_ms() < until) {
+		if (has > had)
+			until = clock_boot_ms() + 60000;
+		had = has;
 		poll(NULL, 0, 2);
-	assert_int_equal(count_ran(), n);
+	}
+	assert_int_equal(has, n);
 }
 
 static void assert_ran(const char *want)
@@ -946,22 +952,32 @@ static void ready_before_its_turn(void **state)
 	assert_true(is_there("root/claims/" QUEUE "/3.1/spec"));
 }
 
-/* The agent's children that are called as shims are: how many, and the youngest. */
+static void read_children(pid_t pid, struct buf *ret)
+{
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)pid, (int)pid);
+
+	fd_read_file_at(AT_FDCWD, path, ret, 1 << 16);
+}
+
+/*
+ * The agent's children that are called as shims are: how many, and the youngest. Each has its leader below it; a leader that
+ * outlives its shim for a moment is called so, too, and is the agent's by then, but has nobody below it.
+ */
 static size_t count_shims(pid_t *ret_last)
 {
-	CLEANUP_FREE char *path = xasprintf("/proc/%d/task/%d/children", (int)t.pid, (int)t.pid);
 	CLEANUP(buf_done) struct buf b = {0};
 	size_t n = 0;
 
-	fd_read_file_at(AT_FDCWD, path, &b, 1 << 16);
+	read_children(t.pid, &b);
 	for (const char *s = buf_str(&b); *s;) {
 		char *end;
 		pid_t pid = (pid_t)strtol(s, &end, 10);
 		CLEANUP_FREE char *comm = xasprintf("/proc/%d/comm", (int)pid);
-		CLEANUP(buf_done) struct buf name = {0};
+		CLEANUP(buf_done) struct buf name = {0}, below = {0};
 
 		fd_read_file_at(AT_FDCWD, comm, &name, 64);
-		if (!strcmp(buf_str(&name), "gpustow-shim\n")) {
+		read_children(pid, &below);
+		if (below.len && !strcmp(buf_str(&name), "gpustow-shim\n")) {
 			n++;
 			*ret_last = pid;
 		}
