@@ -532,7 +532,7 @@ def test_a_terminal_gets_no_power_from_a_log(queue):
 
 def test_advise_knows_what_ran(queue):
     assert queue.json("job", "advise") == {"shape": None, "advice": []}
-    job = queue.submit("gpustow simjob --vram 3000 --hold 2", "--vram", "5G", tick=True)
+    job = queue.submit("gpustow simjob --vram 3000 --ramp 0 --hold 8", "--vram", "5G", tick=True)
     queue.wait(job)
     (a,) = queue.json("job", "advise", str(job))["advice"]
     assert a["runs"] == 1 and a["peak_max_mb"] == 3000 and a["confidence"] == "low"
