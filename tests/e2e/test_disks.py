@@ -244,12 +244,13 @@ def test_daemon_of_a_queue_there_listens_in_a_local_place(world, disk):
     def state():
         return world.ask_json("queue", "status", "--json", "--no-tick")["daemon"]
     until(lambda: state() or d.process.poll() is not None, why=d.tell)
-    assert state()["pid"] == d.pid
+    assert until(state, why=d.tell)["pid"] == d.pid
     until(lambda: queue.state(job) == "running")
     # The same one by another way to the file, and no second one.
     link = world.dir / "link"
     link.symlink_to(queue.home)
-    assert world.ask_json("queue", "status", "--json", "--no-tick", "--db-path", str(link / "queue.db"))["daemon"]["pid"] == d.pid
+    told = until(lambda: world.ask_json("queue", "status", "--json", "--no-tick", "--db-path", str(link / "queue.db"))["daemon"])
+    assert told["pid"] == d.pid
     assert f"process {d.pid}" in world.ask("queue", "daemon", code=1).err
     # What's decided for isn't replaced.
     made = queue.backup()

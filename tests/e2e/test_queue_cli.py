@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harness import ROOT, program, until
+from harness import ROOT, is_polling, program, until
 
 
 class Queue:
@@ -420,8 +420,7 @@ def test_wait_that_is_over_is_no_failure(queue):
     assert queue.json("job", "wait", str(slow), str(quick), "--any")["all_done"] is False
     queue.ask("job", "wait", str(slow), "--any", "--all", code=1)
     w = queue.world.spawn(program(), "job", "wait", str(slow), env=queue.env)
-    until(lambda: signal.SIGINT.value and "00000" in open(f"/proc/{w.pid}/status").read() and
-          int(re.search(r"SigBlk:\s*(\w+)", open(f"/proc/{w.pid}/status").read())[1], 16) & 2)
+    until(lambda: is_polling(w.pid, 300), every=0, why=w.tell)  # between two of its looks
     w.kill(signal.SIGINT).wait(130)
     queue.ask("job", "cancel", str(slow))
 
@@ -533,7 +532,7 @@ def test_a_terminal_gets_no_power_from_a_log(queue):
 
 def test_advise_knows_what_ran(queue):
     assert queue.json("job", "advise") == {"shape": None, "advice": []}
-    job = queue.submit("gpustow simjob --vram 3000 --hold 2", "--vram", "5G", tick=True)
+    job = queue.submit("gpustow simjob --vram 3000 --ramp 0 --hold 8", "--vram", "5G", tick=True)
     queue.wait(job)
     (a,) = queue.json("job", "advise", str(job))["advice"]
     assert a["runs"] == 1 and a["peak_max_mb"] == 3000 and a["confidence"] == "low"

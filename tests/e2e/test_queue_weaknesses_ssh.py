@@ -308,18 +308,21 @@ def test_w12_a_pass_is_a_few_turns_whatever_ended(lab):
     q.until(lambda: q.node("key")["state"] == "up")
     c = Count(lab)
     idle = c.tick()
-    turns = []
-    for n in (1, 9):
+
+    def measured(n):
         lab.run("key", "rm", "-f", "/root/go")
-        for i in range(n):
-            q.submit("while [ ! -e /root/go ]; do sleep 0.1; done; echo some words; exit 1")
-        q.tick()
+        jobs = [q.submit("while [ ! -e /root/go ]; do sleep 0.1; done; echo some words; exit 1") for _ in range(n)]
+        q.until(lambda: all(q.state(j) == "running" for j in jobs))
         lab.run("key", "touch", "/root/go")
         until(lambda: lab.processes("key", "run.sh") == [])
-        for i in range(n):
-            q.submit("true")
-        turns.append(c.tick()["turns"])
+        jobs += [q.submit("true") for _ in range(n)]
+        turns = c.tick()["turns"]
+        if any("in time" in e["error"] for e in c.last["errors"]):  # on a machine that's too busy: that's no whole pass
+            q.until(lambda: all(q.state(j) in ("completed", "failed") for j in jobs))
+            return None
         assert len(c.last["finished"]) >= n and len(c.last["dispatched"]) == n, c.last
+        return turns
+    turns = [until(lambda: measured(n), 300) for n in (1, 9)]
     assert turns[1] <= turns[0] + 3 and turns[1] <= idle["turns"] + 6, (idle, turns)
 
 

@@ -197,11 +197,16 @@ def test_record_from_yesterday_starts_nothing_twice(hosts, put_back):
     for node in set(where.values()):
         drain(hosts, node, True)
     fresh = hosts.submit("fresh", "--gpus", "0", "--no-tick", seconds=0.1)
-    for _ in range(8):
+
+    def are_held():
+        held = [j["held_reason"] for j in hosts.record().jobs.values() if j["id"] in (1, 2)]
+        return all(h and "copied or put back" in h for h in held)
+    # As soon as the nodes that know have answered; until then, and afterwards, neither starts.
+    passes_until(hosts, are_held)
+    for _ in range(5):
         hosts.tick()
     assert fresh and starts(hosts) == ["fresh", "over", "runs"] or starts(hosts) == ["over", "runs"], (starts(hosts), hosts.story())
-    held = [j["held_reason"] for j in hosts.record().jobs.values() if j["id"] in (1, 2)]
-    assert all(h and "copied or put back" in h for h in held), (held, hosts.story())
+    assert are_held(), hosts.story()
     passes_until(hosts, lambda: "fresh" in starts(hosts))
     assert starts(hosts) == ["fresh", "over", "runs"]
 
