@@ -9,7 +9,8 @@
 static int version_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
 	static const char ours[] = "gpustow " GPUSTOW_VERSION "\n",
-			  theirs[] = "gpusched " GPUSCHED_VERSION " (gpustow " GPUSTOW_VERSION ")\n";
+			  theirs[] =
+				  "gpusched " GPUSCHED_VERSION " (gpustow " GPUSTOW_VERSION ")\n";
 
 	(void)opts;
 	(void)argc;

@@ -27,7 +27,7 @@ struct program {
 };
 
 struct command {
-	char name[24]; /* "run", "run status", "simjob"; read of all of them at each start, so it stands in each */
+	char name[24]; /* "run", "run status", "simjob"; each start reads them all */
 	const char *args; /* "JOBS_FILE", "[JOB...]", "" */
 	const char *summary; /* one line */
 	const char *

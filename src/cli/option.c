@@ -170,8 +170,7 @@ static int ambiguous(struct parse *p, const char *name, size_t len)
 }
 
 /* The option a long name means; 0, or the error. An exact name wins over abbreviations; hidden ones aren't abbreviated. */
-static int find_long(
-	struct parse *p, const char *name, size_t len, const struct option_spec **ret)
+static int find_long(struct parse *p, const char *name, size_t len, const struct option_spec **ret)
 {
 	const struct option_spec *o, *found = NULL;
 	size_t n = 0;
