@@ -1,8 +1,6 @@
 /* gpustow version: which release this is. As gpusched it first says which gpusched it stands in for. */
 #include "cli/command.h"
 
-#include "base/cleanup.h"
-
 #include <string.h>
 
 /* The release of gpusched whose behaviour the name promises. */
@@ -10,16 +8,14 @@
 
 static int version_exec(const struct program *p, void *opts, int argc, char **argv, struct err *e)
 {
-	CLEANUP(buf_done) struct buf out = {0};
+	static const char ours[] = "gpustow " GPUSTOW_VERSION "\n",
+			  theirs[] =
+				  "gpusched " GPUSCHED_VERSION " (gpustow " GPUSTOW_VERSION ")\n";
 
 	(void)opts;
 	(void)argc;
 	(void)argv;
-	if (strcmp(p->name, "gpusched") == 0)
-		buf_puts(&out, "gpusched " GPUSCHED_VERSION " (gpustow " GPUSTOW_VERSION ")\n");
-	else
-		buf_puts(&out, "gpustow " GPUSTOW_VERSION "\n");
-	return command_print(&out, e);
+	return command_print_text(strcmp(p->name, "gpusched") == 0 ? theirs : ours, e);
 }
 
 extern const struct command cmd_version;

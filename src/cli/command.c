@@ -213,15 +213,25 @@ static int write_out(const char *bytes, size_t n)
 	return 0;
 }
 
-int command_print(const struct buf *out, struct err *e)
+static int print_bytes(const char *bytes, size_t n, struct err *e)
 {
 	int r = fflush(stdout) == 0 ? 0 : -errno;
 
 	if (r == 0)
-		r = write_out(buf_str(out), out->len);
+		r = write_out(bytes, n);
 	if (r < 0)
 		return err_sys(e, r, "cannot write to standard output");
 	return 0;
+}
+
+int command_print(const struct buf *out, struct err *e)
+{
+	return print_bytes(buf_str(out), out->len, e);
+}
+
+int command_print_text(const char *text, struct err *e)
+{
+	return print_bytes(text, strlen(text), e);
 }
 
 bool command_wants_color(int fd)
@@ -575,7 +585,7 @@ static int run_with_options(struct program *p, struct global_options *g, int arg
 	int first = 0, r = option_parse_leading(global_specs, true, argc, argv, g, &first, &e);
 
 	if (r == OPTION_VERSION)
-		return run_command(p, &cmd_version, 0, NULL);
+		return finish(p, cmd_version.exec(p, NULL, 0, NULL, &e), &e);
 	if (r == OPTION_HELP)
 		return run_command(p, &cmd_help, 0, NULL);
 	if (!r && g->sim)

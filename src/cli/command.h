@@ -27,7 +27,7 @@ struct program {
 };
 
 struct command {
-	char name[24]; /* "run", "run status", "simjob"; read of all of them at each start, so it stands in each */
+	char name[24]; /* "run", "run status", "simjob"; each start reads them all */
 	const char *args; /* "JOBS_FILE", "[JOB...]", "" */
 	const char *summary; /* one line */
 	const char *
@@ -76,6 +76,7 @@ const struct command *command_named(const char *name);
 
 /* All of it to stdout, at once. 0, or -errno with a sentence (a full disk, nobody reads): what a command's exec returns then. */
 int command_print(const struct buf *out, struct err *e);
+int command_print_text(const char *text, struct err *e);
 
 /* A terminal that shows colours, and NO_COLOR isn't set. */
 bool command_wants_color(int fd);

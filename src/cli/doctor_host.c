@@ -33,8 +33,7 @@ static void doctor_xids(struct checklist *l, const struct sample *s)
 		const char *mend = x ? x->mend : "NVIDIA's catalogue of XID errors has its number";
 
 		if (!gpu_is_instance(c) && value_is_present(last) && last.v > 0)
-			checklist_add(l, weights[health_of_xid(x)], "xid",
-				*mend ? mend : NULL,
+			checklist_add(l, weights[health_of_xid(x)], "xid", *mend ? mend : NULL,
 				"card %d: XID %lld%s%s", c->index, (long long)last.v, x ? ", " : "",
 				x ? x->what : "");
 	}

@@ -149,46 +149,48 @@ static int unknown(struct parse *p, const char *word, const char *name)
 		p->e, -EINVAL, "unknown option %s; --help lists the options", quoted(&q, word));
 }
 
-static int unknown_long(struct parse *p, const char *name)
+static int unknown_long(struct parse *p, const char *name, size_t len)
 {
-	CLEANUP_FREE char *word = xasprintf("--%s", name);
+	CLEANUP_FREE char *word = xasprintf("--%.*s", (int)len, name);
 
-	return unknown(p, word, name);
+	return unknown(p, word, word + 2);
 }
 
-static int ambiguous(struct parse *p, const char *name)
+static int ambiguous(struct parse *p, const char *name, size_t len)
 {
-	CLEANUP_FREE char *word = xasprintf("--%s", name);
+	CLEANUP_FREE char *word = xasprintf("--%.*s", (int)len, name);
 	CLEANUP(buf_done) struct buf q = {0}, could = {0};
 	const struct option_spec *o;
 
 	for (size_t i = 0; (o = option_at(p->specs, i)); i++)
-		if (!o->is_hidden && strncmp(o->name, name, strlen(name)) == 0)
+		if (!o->is_hidden && strncmp(o->name, name, len) == 0)
 			buf_printf(&could, "%s--%s", could.len ? " or " : "", o->name);
 	return err_set(p->e, -EINVAL, "option %s isn't clear: it could be %s", quoted(&q, word),
 		buf_str(&could));
 }
 
 /* The option a long name means; 0, or the error. An exact name wins over abbreviations; hidden ones aren't abbreviated. */
-static int find_long(struct parse *p, const char *name, const struct option_spec **ret)
+static int find_long(struct parse *p, const char *name, size_t len, const struct option_spec **ret)
 {
 	const struct option_spec *o, *found = NULL;
-	size_t n = 0, len = strlen(name);
+	size_t n = 0;
 
 	for (size_t i = 0; (o = option_at(p->specs, i)); i++) {
-		if (strcmp(o->name, name) == 0) {
+		if (strncmp(o->name, name, len) != 0)
+			continue;
+		if (!o->name[len]) {
 			*ret = o;
 			return 0;
 		}
-		if (len && !o->is_hidden && strncmp(o->name, name, len) == 0) {
+		if (len && !o->is_hidden) {
 			found = o;
 			n++;
 		}
 	}
 	if (n == 0 || !p->abbreviations)
-		return unknown_long(p, name);
+		return unknown_long(p, name, len);
 	if (n > 1)
-		return ambiguous(p, name);
+		return ambiguous(p, name, len);
 	*ret = found;
 	return 0;
 }
@@ -215,11 +217,9 @@ static int store_bare(struct parse *p, const struct option_spec *o)
 
 static int parse_long(struct parse *p, const char *word)
 {
-	const char *equals = strchr(word, '='), *value = NULL;
-	CLEANUP_FREE char *name =
-		xstrndup(word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+	const char *equals = strchr(word, '='), *value = NULL, *name = word + 2;
 	const struct option_spec *o = NULL;
-	int r = find_long(p, name, &o);
+	int r = find_long(p, name, equals ? (size_t)(equals - name) : strlen(name), &o);
 
 	if (r < 0 || !o)
 		return r;

@@ -382,6 +382,12 @@ static void run_bounds(void **state)
 	}
 }
 
+/* A word that fills its array to the last byte has no end, and no compiler says so. */
+static bool is_ended(const char *word, size_t size)
+{
+	return memchr(word, '\0', size) != NULL;
+}
+
 /* What the table says is what it may say: a summary without a full stop, options in order, an exec. */
 static void table(void **state)
 {
@@ -391,13 +397,16 @@ static void table(void **state)
 
 		assert_non_null(c->exec);
 		assert_non_null(c->args);
+		assert_true(is_ended(c->name, sizeof(c->name)));
 		assert_true(c->summary && *c->summary && c->summary[strlen(c->summary) - 1] != '.');
 		assert_true(c->max_args < 0 || c->min_args <= c->max_args);
 		assert_true(c->complete != COMPLETE_JOB || c->candidates);
 		for (size_t k = 0; k < i; k++)
 			assert_string_not_equal(c->name, commands[k]->name);
 		for (const struct option_spec *o = c->options; o && *o->name; o++) {
-			assert_true(*o->text);
+			assert_true(is_ended(o->name, sizeof(o->name)));
+			assert_true(is_ended(o->arg, sizeof(o->arg)));
+			assert_true(is_ended(o->text, sizeof(o->text)) && *o->text);
 			assert_true((o->kind == OPTION_FLAG) == !*o->arg);
 			assert_true(o->offset < c->options_size);
 			for (const struct option_spec *p = c->options; p != o; p++)

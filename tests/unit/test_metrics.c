@@ -106,6 +106,9 @@ static void keys_carry_their_units(void **state)
 				    *s == '_');
 		for (int k = 0; k < i; k++)
 			assert_string_not_equal(metric_info[i].key, metric_info[k].key);
+		assert_non_null(memchr(metric_info[i].key, '\0', sizeof(metric_info[i].key)));
+		assert_non_null(memchr(metric_info[i].unit, '\0', sizeof(metric_info[i].unit)));
+		assert_non_null(memchr(metric_info[i].text, '\0', sizeof(metric_info[i].text)));
 		assert_null(strchr(metric_info[i].text, '|'));
 	}
 }
