@@ -188,7 +188,7 @@ def jobs(top, build, program):
           "syncs, a rename and the sync of its parent; a forked shim, a session, sh -c true; the end written in place, one sync; four at\n"
           "once; no binds, no journal, no samples. A round is everything there and back again")
     spread_directories(top)
-    for n, rounds in ((200, 7), (2000, 2)):
+    for n, rounds in ((200, 5), (2000, 2)):
         kinds = {"declared 1G": [f"[vram=1G] true # {i}" for i in range(n)],
                  "undeclared": [f"true # {i}" for i in range(n)]}
         done = [a_round(top, build, program, kinds) for _ in range(rounds)]

@@ -88,7 +88,8 @@ RAW static void close_others(int a, int b)
 RAW static long open_output(const struct claim_spec *s, const char *path)
 {
 	int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC;
-	return raw_call(SYS_openat, AT_FDCWD, (long)path, s->dir ? flags | O_NOFOLLOW : flags, 0600);
+	return raw_call(
+		SYS_openat, AT_FDCWD, (long)path, s->dir ? flags | O_NOFOLLOW : flags, 0600);
 }
 
 RAW static enum step become_job(const struct claim_spec *s, long *ret_code)

@@ -189,8 +189,7 @@ static int catch_up(struct retired_index *x)
 	CLEANUP(buf_done) struct buf b = {0};
 	for (;;) {
 		buf_reserve(&b, READ_STEP);
-		ssize_t got =
-			pread(x->fd, b.data + b.len, READ_STEP, (off_t)(x->read_to + b.len));
+		ssize_t got = pread(x->fd, b.data + b.len, READ_STEP, (off_t)(x->read_to + b.len));
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)

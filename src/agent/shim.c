@@ -38,7 +38,8 @@ struct shim {
 	struct supervise job;
 };
 
-static bool has_default_signals; /* this process, but for the ones that a shim ignores and its job gets back */
+static bool
+	has_default_signals; /* this process, but for the ones that a shim ignores and its job gets back */
 
 static void reset_signals(void)
 {

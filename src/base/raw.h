@@ -15,9 +15,9 @@ RAW static inline long raw_call(long number, long a, long b, long c, long d)
 	register long fourth __asm__("r10") = d;
 
 	__asm__ volatile("syscall"
-		: "=a"(ret)
-		: "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
-		: "rcx", "r11", "memory");
+			 : "=a"(ret)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
+			 : "rcx", "r11", "memory");
 	return ret;
 #elif defined(__aarch64__)
 	register long number_in __asm__("x8") = number;
@@ -27,9 +27,9 @@ RAW static inline long raw_call(long number, long a, long b, long c, long d)
 	register long fourth __asm__("x3") = d;
 
 	__asm__ volatile("svc 0"
-		: "+r"(first)
-		: "r"(number_in), "r"(second), "r"(third), "r"(fourth)
-		: "memory");
+			 : "+r"(first)
+			 : "r"(number_in), "r"(second), "r"(third), "r"(fourth)
+			 : "memory");
 	return first;
 #else
 #error "System calls are written for x86-64 and aarch64 only."

@@ -56,6 +56,21 @@ def test_R5_two_that_fit_share_a_card(world):
     assert r.out.count("started on gpu [0]") == 2
 
 
+def test_a_job_that_ends_at_once_was_started_all_the_same(world):
+    """Its start is told with its end: the words and the record are those of any other job, in their order."""
+    world.jobs(*(f"[vram=100] true # {i}" for i in range(12)))
+    r = world.finish()
+    for no in range(1, 13):
+        assert r.out.index(f"job {no} started on gpu [0] ") < r.out.index(f"job {no} finished [OK]")
+    began = {s["key"]: s for s in world.events("started")}
+    order = [(e["key"], e["event"]) for e in world.journal() if isinstance(e, dict) and e.get("event") in ("started", "done")]
+    for end in world.events("done"):
+        start = began[end["key"]]
+        assert start["pgid"] > 1 and start["pid"] == start["pgid"] and start["start_ticks"] > 0 and start["attempt"] == 1
+        assert order.index((end["key"], "started")) < order.index((end["key"], "done"))
+    assert len(began) == 12
+
+
 def test_R6_undeclared_jobs_have_the_card_alone(world):
     world.jobs(note("a", "sleep 0.3; echo A >> $W/judge"), note("b", "sleep 0.3; echo B >> $W/judge"))
     r = world.finish()

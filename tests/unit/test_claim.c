@@ -1111,6 +1111,41 @@ static void test_spares(void **state)
 	fixture_done(&f);
 }
 
+/* It serves under its own name until it's a claim: who dies in between leaves nothing that could be one, or be in the way. */
+static void test_killed_with_a_spare(void **state)
+{
+	struct fixture f;
+	struct claim_spec s;
+	struct retired_index *x;
+	int status;
+	fixture_init(&f);
+	assert_int_equal(retired_load(&f.root, &x, NULL), 0);
+	spec_init(&f, 1, "true", &s);
+	must_claim(&f, &s);
+	uint64_t first = inode_of(&f, &s.name);
+	retire(&f, &s, 0);
+	s.name.job = 2;
+	pid_t pid = fork();
+	if (pid == 0) {
+		enum claim_made made;
+		setenv("GPUSTOW_FAULT", "claim.between-sync-and-rename:kill#1", 1);
+		claim_make(&f.root, &s, &made, NULL);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(claim_open(&f.root, &s.name), -ENOENT);
+	assert_int_equal(count_names(&f, "new"), 1);
+	f.root.n_spares = 0; /* the next agent knows of none */
+	claim_sweep_stage(&f.root, clock_wall_ms());
+	assert_int_equal(count_names(&f, "new"), 0);
+	must_claim(&f, &s);
+	assert_int_not_equal(inode_of(&f, &s.name), first);
+	assert_int_equal(read_record(&f, &s).state, ATTEMPT_CLAIMED);
+	claim_spec_done(&s);
+	fixture_done(&f);
+}
+
 /* A power cut that undoes the renames leaves the next claim's files under the old, retired name. */
 static void test_spare_under_its_old_name(void **state)
 {
@@ -1427,6 +1462,7 @@ static int run_all(void)
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_retired),
 		cmocka_unit_test(test_spares),
+		cmocka_unit_test(test_killed_with_a_spare),
 		cmocka_unit_test(test_spare_under_its_old_name),
 		cmocka_unit_test(test_retired_are_compacted),
 		cmocka_unit_test(test_compacting_is_killed),

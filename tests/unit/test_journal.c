@@ -181,6 +181,29 @@ static void mask_times(struct buf *b)
 
 #define T "\"time\": \"TTTTTTTTTTTTTTTTTTTTTTTTTTTTT\""
 
+/* A start may be lost with the machine, for it ends with it; whatever else lies in the batch may not. */
+static void test_what_must_last(void **state)
+{
+	struct dir *d = *state;
+	struct journal *j = load(d);
+
+	open_append(j);
+	assert_false(journal_must_last(j));
+	struct job_record *r = journal_seen(j, "5ffe533b830f#0", "x");
+	assert_true(journal_must_last(j));
+	bind(j, r, 1);
+	assert_int_equal(journal_commit(j, journal_must_last(j), NULL), 0);
+	journal_started(j, r, 4711, 99);
+	assert_true(journal_has_batch(j) && !journal_must_last(j));
+	assert_int_equal(journal_commit(j, journal_must_last(j), NULL), 0);
+	assert_false(journal_has_batch(j));
+	journal_interrupted(j, r);
+	bind(j, r, 2);
+	journal_started(j, r, 4712, 100);
+	assert_true(journal_must_last(j));
+	journal_free(j);
+}
+
 static void test_shapes_byte_for_byte(void **state)
 {
 	struct dir *d = *state;
@@ -330,6 +353,7 @@ int main(void)
 		cmocka_unit_test(test_an_unknown_event_makes_an_empty_state),
 		cmocka_unit_test(test_strange_lines_are_skipped_and_counted),
 		cmocka_unit_test(test_numbers_that_would_overflow),
+		WITH_DIR(test_what_must_last),
 		WITH_DIR(test_shapes_byte_for_byte),
 		cmocka_unit_test(test_what_each_record_does),
 		cmocka_unit_test(test_ten_thousand_keys_in_memory),
