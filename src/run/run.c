@@ -466,6 +466,13 @@ static void make_env(struct run *r)
 	}
 }
 
+static bool is_ignored(int signo)
+{
+	struct sigaction now;
+
+	return sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static void make_events(struct run *r)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -473,9 +480,11 @@ static void make_events(struct run *r)
 		       second = timeval_of(1000);
 	sigset_t set;
 
-	/* Started with `&` or by nohup a signal may be ignored or blocked: ours aren't. */
+	/* Started with `&` a signal may be ignored or blocked: ours aren't. nohup means it. */
 	sigemptyset(&set);
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+		if (signals[i] == SIGHUP && is_ignored(SIGHUP))
+			continue;
 		sigaddset(&set, signals[i]);
 		r->signals[i] = evsignal_new(r->base, signals[i], on_signal, r);
 		evsignal_add(r->signals[i], NULL);

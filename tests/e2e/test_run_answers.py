@@ -1,4 +1,5 @@
 """What a run tells a person or a program is true, whole, and of use: cards left out, retries, lines done before, peaks, why."""
+import signal
 import socket
 import threading
 
@@ -332,3 +333,13 @@ def test_room_that_others_were_promised_is_in_the_figures(world):
     other.wait()
     r.wait()
     world.may_leave = True  # the other one's agent
+
+
+def test_W15_a_hangup_that_nohup_ignores_stops_nothing(world):
+    world.jobs("[gpus=0] " + wait_for("go"))
+    r = world.run(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    r.sees("job 1 started")
+    r.kill(signal.SIGHUP)
+    (world.dir / "go").touch()
+    r.wait()
+    assert "interrupted" not in r.out and "job 1 finished [OK]" in r.out
