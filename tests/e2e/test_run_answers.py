@@ -1,11 +1,12 @@
 """What a run tells a person or a program is true, whole, and of use: cards left out, retries, lines done before, peaks, why."""
+import re
 import signal
 import socket
 import threading
 
 import pytest
 
-from harness import note, simjob, until, wait_for
+from harness import ROOT, note, simjob, until, wait_for
 from test_nvml import Cards, smi
 
 OOM = "echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB'; exit 1"
@@ -343,3 +344,23 @@ def test_W15_a_hangup_that_nohup_ignores_stops_nothing(world):
     (world.dir / "go").touch()
     r.wait()
     assert "interrupted" not in r.out and "job 1 finished [OK]" in r.out
+
+
+def keys_of(document):
+    if isinstance(document, dict):
+        return set(document).union(*map(keys_of, document.values()))
+    return set().union(*map(keys_of, document)) if isinstance(document, list) else set()
+
+
+def test_the_manual_has_every_key_of_every_document(world):
+    manual = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "run.md").read_text()))
+    world.jobs("[vram=8G] " + simjob(3000, 300, 0), "[vram=20G] true", "[gpus=0] false")
+    r = world.run()
+    r.sees("job 3 finished")
+    documents = [until(lambda: (s := world.ask_json("run", "status", "--json"))["jobs"][0]["is_sampled"] and s),
+                 world.ask_json("run", "why", "2", "9", "--json", code=1), world.ask_json("run", "cancel", "2", "3", "--json", code=1),
+                 {"plan": rows(world)}]
+    r.kill(15).wait(143)
+    world.jobs("[vram=x] a")
+    documents.append(world.ask_json("run", "--check", "--json", "--sim", "1", world.file, code=2))
+    assert {k for k in set().union(*map(keys_of, documents)) if isinstance(k, str)} - manual == set()
