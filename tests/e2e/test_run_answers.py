@@ -1,5 +1,7 @@
 """What a run tells a person or a program is true, whole, and of use: cards left out, retries, lines done before, peaks, why."""
+import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -364,3 +366,41 @@ def test_the_manual_has_every_key_of_every_document(world):
     world.jobs("[vram=x] a")
     documents.append(world.ask_json("run", "--check", "--json", "--sim", "1", world.file, code=2))
     assert {k for k in set().union(*map(keys_of, documents)) if isinstance(k, str)} - manual == set()
+
+
+# --- an agent that can't be heard ---
+
+def test_a_stop_ends_the_run_also_when_its_agent_is_away(world):
+    """Else a SIGTERM would wait for ever for what the agent says of the jobs."""
+    world.agent_may_die = world.may_leave = True
+    world.jobs("[gpus=0] " + wait_for("go"))
+    r = world.run("--grace", "0.2")
+    r.sees("job 1 started")
+    root = next(p for p in (world.dir / "agent").glob("sim-*"))
+    for pid, words in world.processes().items():
+        if "gpustow-agent serve" in words:
+            os.kill(pid, signal.SIGKILL)
+    root.rename(root.with_name("away"))
+    root.write_text("no agent can live here")
+    r.sees("the link to this machine's agent is down")
+    r.kill(15).sees("leaving; this machine's agent can't be reached, so running jobs go on until the next run takes them over")
+    r.wait(143)
+    root.unlink()
+    root.with_name("away").rename(root)
+    (world.dir / "go").touch()
+
+
+def test_a_run_whose_log_directory_was_copied_ends_with_a_sentence(world):
+    world.agent_may_die = True  # for the first one it does: it hangs up on it
+    world.jobs("[gpus=0] " + wait_for("go"))
+    first = world.run()
+    first.sees("job 1 started")
+    until(lambda: world.events("started"))
+    shutil.copytree(world.logs, world.dir / "copy", ignore=shutil.ignore_patterns("run.sock"))
+    second = world.run("--log-dir", "copy")
+    second.sees("taken over")
+    first.wait(1)
+    assert "another scheduler commands the jobs of this log directory now" in first.err
+    (world.dir / "go").touch()
+    second.wait()
+    assert "job 1 finished [OK]" in second.out
