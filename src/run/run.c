@@ -27,6 +27,7 @@
 
 #define BOARD_EVERY_MS 1000
 #define INTRODUCE_MS 2000
+#define UNHEARD_MS 5000 /* beyond the grace, for an agent that is being started anew */
 
 static struct timeval timeval_of(int64_t ms)
 {
@@ -208,12 +209,32 @@ static void introduce(struct run *r)
 		say_skipped(r);
 }
 
+static const char leaving_unheard[] =
+	"leaving; this machine's agent can't be reached, so running jobs go on until the next run takes them over";
+
+/* Who is to stop and reaches no agent can't wait for what it would say. */
+static void look_for_unheard_stop(struct run *r)
+{
+	int64_t left_ms = r->stop_ms + r->config->grace_ms + UNHEARD_MS - clock_boot_ms();
+
+	if (link_is_up(r->link))
+		return;
+	if (left_ms > 0) {
+		run_wake_in(r, left_ms);
+		return;
+	}
+	run_warn(r, "%s", leaving_unheard);
+	run_end(r, 128 + r->signal);
+}
+
 static void look_for_end(struct run *r)
 {
 	if (!r->is_introduced || r->said_journal || (!r->is_observed && !r->is_stopping))
 		return;
 	if (is_busy(r)) {
 		r->said_drained = false;
+		if (r->is_stopping)
+			look_for_unheard_stop(r);
 		return;
 	}
 	if (r->is_stopping) {
@@ -290,11 +311,15 @@ static void begin_stop(struct run *r, int signo)
 	r->signal = signo;
 	if (r->is_stopping) {
 		/* The wish lies on the node: it's carried through without us. */
-		run_warn(r, "leaving now; the node ends the running jobs by itself");
+		run_warn(r, "%s",
+			link_is_up(r->link)
+				? "leaving now; the node ends the running jobs by itself"
+				: leaving_unheard);
 		run_end(r, 128 + signo);
 		return;
 	}
 	r->is_stopping = true;
+	r->stop_ms = clock_boot_ms();
 	run_warn(r, "interrupted — terminating running jobs");
 	run_place_unsend(r);
 	stop_everything(r, r->config->grace_ms);
@@ -477,6 +502,13 @@ static void make_env(struct run *r)
 	}
 }
 
+static bool is_ignored(int signo)
+{
+	struct sigaction now;
+
+	return sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static void make_events(struct run *r)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -484,9 +516,11 @@ static void make_events(struct run *r)
 		       second = timeval_of(1000);
 	sigset_t set;
 
-	/* Started with `&` or by nohup a signal may be ignored or blocked: ours aren't. */
+	/* Started with `&` a signal may be ignored or blocked: ours aren't. nohup means it. */
 	sigemptyset(&set);
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+		if (signals[i] == SIGHUP && is_ignored(SIGHUP))
+			continue;
 		sigaddset(&set, signals[i]);
 		r->signals[i] = evsignal_new(r->base, signals[i], on_signal, r);
 		evsignal_add(r->signals[i], NULL);

@@ -163,6 +163,15 @@ void run_flight_down(void *arg, const char *why)
 	struct run *r = arg;
 
 	r->is_observed = false;
+	if (!strcmp(why, LINK_STALE)) {
+		/* The lock keeps schedulers of one directory apart: that one has a copy of it, or this one is an old copy. */
+		err_set(&r->failure, -EBUSY,
+			"another scheduler commands the jobs of this log directory now, so %s was copied or went back in time; this "
+			"run ends, its jobs go on under the other one. --fresh, or another --log-dir, starts over",
+			r->config->log_dir);
+		run_end(r, -EBUSY);
+		return;
+	}
 	r->n_down++;
 	if (!r->was_up && r->n_down == FIRST_TRIES) {
 		err_set(&r->failure, -EIO, "this machine's agent can't be reached: %s", why);

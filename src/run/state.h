@@ -168,6 +168,7 @@ struct run {
 	bool board_is_old;
 	bool is_draining, is_stopping, said_drained, stdout_is_gone;
 	int signal; /* that stops us */
+	int64_t stop_ms; /* when it came */
 	int64_t retry_ms; /* how long after a refusal the cards are looked at anew */
 	int64_t look_at_ms; /* when that is; 0: nobody was refused */
 	bool is_over;

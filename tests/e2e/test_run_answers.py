@@ -1,10 +1,14 @@
 """What a run tells a person or a program is true, whole, and of use: cards left out, retries, lines done before, peaks, why."""
+import os
+import re
+import shutil
+import signal
 import socket
 import threading
 
 import pytest
 
-from harness import note, simjob, until, wait_for
+from harness import ROOT, note, simjob, until, wait_for
 from test_nvml import Cards, smi
 
 OOM = "echo 'RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB'; exit 1"
@@ -332,3 +336,71 @@ def test_room_that_others_were_promised_is_in_the_figures(world):
     other.wait()
     r.wait()
     world.may_leave = True  # the other one's agent
+
+
+def test_W15_a_hangup_that_nohup_ignores_stops_nothing(world):
+    world.jobs("[gpus=0] " + wait_for("go"))
+    r = world.run(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    r.sees("job 1 started")
+    r.kill(signal.SIGHUP)
+    (world.dir / "go").touch()
+    r.wait()
+    assert "interrupted" not in r.out and "job 1 finished [OK]" in r.out
+
+
+def keys_of(document):
+    if isinstance(document, dict):
+        return set(document).union(*map(keys_of, document.values()))
+    return set().union(*map(keys_of, document)) if isinstance(document, list) else set()
+
+
+def test_the_manual_has_every_key_of_every_document(world):
+    manual = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "run.md").read_text()))
+    world.jobs("[vram=8G] " + simjob(3000, 300, 0), "[vram=20G] true", "[gpus=0] false")
+    r = world.run()
+    r.sees("job 3 finished")
+    documents = [until(lambda: (s := world.ask_json("run", "status", "--json"))["jobs"][0]["is_sampled"] and s),
+                 world.ask_json("run", "why", "2", "9", "--json", code=1), world.ask_json("run", "cancel", "2", "3", "--json", code=1),
+                 {"plan": rows(world)}]
+    r.kill(15).wait(143)
+    world.jobs("[vram=x] a")
+    documents.append(world.ask_json("run", "--check", "--json", "--sim", "1", world.file, code=2))
+    assert {k for k in set().union(*map(keys_of, documents)) if isinstance(k, str)} - manual == set()
+
+
+# --- an agent that can't be heard ---
+
+def test_a_stop_ends_the_run_also_when_its_agent_is_away(world):
+    """Else a SIGTERM would wait for ever for what the agent says of the jobs."""
+    world.agent_may_die = world.may_leave = True
+    world.jobs("[gpus=0] " + wait_for("go"))
+    r = world.run("--grace", "0.2")
+    r.sees("job 1 started")
+    root = next(p for p in (world.dir / "agent").glob("sim-*"))
+    for pid, words in world.processes().items():
+        if "gpustow-agent serve" in words:
+            os.kill(pid, signal.SIGKILL)
+    root.rename(root.with_name("away"))
+    root.write_text("no agent can live here")
+    r.sees("the link to this machine's agent is down")
+    r.kill(15).sees("leaving; this machine's agent can't be reached, so running jobs go on until the next run takes them over")
+    r.wait(143)
+    root.unlink()
+    root.with_name("away").rename(root)
+    (world.dir / "go").touch()
+
+
+def test_a_run_whose_log_directory_was_copied_ends_with_a_sentence(world):
+    world.agent_may_die = True  # for the first one it does: it hangs up on it
+    world.jobs("[gpus=0] " + wait_for("go"))
+    first = world.run()
+    first.sees("job 1 started")
+    until(lambda: world.events("started"))
+    shutil.copytree(world.logs, world.dir / "copy", ignore=shutil.ignore_patterns("run.sock"))
+    second = world.run("--log-dir", "copy")
+    second.sees("taken over")
+    first.wait(1)
+    assert "another scheduler commands the jobs of this log directory now" in first.err
+    (world.dir / "go").touch()
+    second.wait()
+    assert "job 1 finished [OK]" in second.out
