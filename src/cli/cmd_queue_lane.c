@@ -143,7 +143,8 @@ static int move(struct lane_work *w)
 		r = queue_lane_parse_place("to", w->o->to, &to, w->e);
 	if (r == 0 && (id == w->o->before || id == w->o->after))
 		r = err_set(w->e, -EINVAL,
-			"job %" PRId64 " can't stand before or behind itself; name another one", id);
+			"job %" PRId64 " can't stand before or behind itself; name another one",
+			id);
 	if (r == 0)
 		r = begin(w);
 	if (r)

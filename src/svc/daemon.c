@@ -447,8 +447,8 @@ static bool is_delivering(const struct daemon *d)
 {
 	int64_t wait_ms = d->notify ? notify_wait_ms(d->notify) : -1;
 
-	return d->notify && (notify_is_sending(d->notify) ||
-				    (wait_ms >= 0 && wait_ms <= ONCE_SOON_MS));
+	return d->notify &&
+	       (notify_is_sending(d->notify) || (wait_ms >= 0 && wait_ms <= ONCE_SOON_MS));
 }
 
 /* Alerts that were taken up have their time, and so has a backup. */
