@@ -143,7 +143,8 @@ static int move(struct lane_work *w)
 		r = queue_lane_parse_place("to", w->o->to, &to, w->e);
 	if (r == 0 && (id == w->o->before || id == w->o->after))
 		r = err_set(w->e, -EINVAL,
-			"job %" PRId64 " can't stand before or behind itself; name another one", id);
+			"job %" PRId64 " can't stand before or behind itself; name another one",
+			id);
 	if (r == 0)
 		r = begin(w);
 	if (r)
@@ -200,7 +201,10 @@ static int assign(struct lane_work *w)
 		r = begin(w);
 	if (r)
 		return r;
-	r = w->o->none ? store_job(w->q->store, id, &j, w->e) : 0;
+	r = store_job(w->q->store, id, &j, w->e);
+	if (r == 0 && !w->o->none && w->lane->node >= 0)
+		r = cluster_lane_has_cards(&w->c->nodes[w->lane->node], w->lane->row->cards,
+			j.gpu_constraint, j.gpus, w->e);
 	if (r == 0 && w->o->none && (!j.lane || strcmp(j.lane, w->name) != 0))
 		r = err_set(w->e, -EINVAL, "job %" PRId64 " is in %s, not in %s", id,
 			j.lane ? j.lane : "no lane", w->name);

@@ -61,7 +61,8 @@ bool queue_news_wait(struct queue_news *n, int fd)
 		connect_to(n);
 		now_ms = clock_boot_ms();
 		p[1].fd = n->talk.fd;
-		if (poll(p, 2, wait_ms(n, now_ms)) > 0 && p[1].revents && daemon_bell_rang(&n->talk))
+		if (poll(p, 2, wait_ms(n, now_ms)) > 0 && p[1].revents &&
+			daemon_bell_rang(&n->talk))
 			look_soon(n, clock_boot_ms());
 		/* A wish goes before news: its answer has the news in it. */
 		if (p[0].revents)

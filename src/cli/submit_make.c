@@ -289,12 +289,17 @@ static int take_lane(struct queue *q, const struct submit_options *o, struct job
 			node, j->node_constraint);
 	if (queue_config_find(&q->config, node, &at, e))
 		return err_set(e, -EINVAL, "the node %s isn't in the configuration any more", node);
-	for (size_t i = 0; i < c.n_nodes; i++)
-		if (!strcmp(cluster_node_name(&c.nodes[i]), node) && c.nodes[i].row &&
-			c.nodes[i].row->is_ignored)
+	for (size_t i = 0; i < c.n_nodes; i++) {
+		if (strcmp(cluster_node_name(&c.nodes[i]), node) != 0)
+			continue;
+		if (c.nodes[i].row && c.nodes[i].row->is_ignored)
 			return err_set(e, -EINVAL,
 				"the node %s is ignored; `queue unignore %s` takes it back", node,
 				node);
+		r = cluster_lane_has_cards(&c.nodes[i], cards, o->gpu, j->gpus, e);
+		if (r)
+			return r;
+	}
 	free(j->node_constraint);
 	j->node_constraint = xstrdup(node);
 	j->lane = xasprintf("%s:%s", node, cards);

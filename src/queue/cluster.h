@@ -158,6 +158,15 @@ json_t *cluster_lane_json(
 int cluster_lane_resolve(const struct cluster *c, const char *word, char **ret_node,
 	char **ret_cards, struct err *e);
 
+/* Positions of the cards that a list of indices or UUIDs names on this node. */
+uint64_t cluster_cards_named(const struct cluster_node *n, const char *words);
+/*
+ * Has the lane of these cards as many as the job asks for among those that its --gpu names (NULL: any)? -EINVAL with a
+ * sentence. A node whose cards aren't known yet is believed.
+ */
+int cluster_lane_has_cards(const struct cluster_node *n, const char *cards, const char *gpu,
+	int64_t gpus, struct err *e);
+
 /*
  * What a lane's node should have of it, in order: what runs, then those that wait, up to the first that can't be handed out. It
  * can't when it's held, waits for something that isn't on that node or isn't handed out before it, could never run there, or was

@@ -167,7 +167,8 @@ static bool is_below(const char *dir, const char *root, const struct job *j)
 	const char *at = n >= more + n_root ? dir + n - more - n_root : NULL;
 
 	return at && !strncmp(at, root, n_root) && at[n_root] == '/' &&
-	       (at == dir || (root[0] != '/' && at[-1] == '/')) && !strcmp(dir + n - strlen(end), end);
+	       (at == dir || (root[0] != '/' && at[-1] == '/')) &&
+	       !strcmp(dir + n - strlen(end), end);
 }
 
 /* The node tells it of the next one only: where that one's is right, all are. */

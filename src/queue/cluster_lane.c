@@ -271,6 +271,19 @@ static const char *cards_part(const char *word)
 	return NULL;
 }
 
+int cluster_lane_has_cards(const struct cluster_node *n, const char *cards, const char *gpu,
+	int64_t gpus, struct err *e)
+{
+	uint64_t of_lane = cluster_cards_named(n, cards);
+
+	if (!gpu || gpus < 1 || !of_lane ||
+		__builtin_popcountll(of_lane & cluster_cards_named(n, gpu)) >= gpus)
+		return 0;
+	return err_set(e, -EINVAL,
+		"it asks for GPU %.100s, which isn't lane %s:%s's; leave --gpu out, or name another lane",
+		gpu, cluster_node_name(n), cards);
+}
+
 int cluster_lane_resolve(
 	const struct cluster *c, const char *word, char **ret_node, char **ret_cards, struct err *e)
 {

@@ -45,8 +45,7 @@ static bool is_model(const struct inv_card *card, const char *words)
 	return false;
 }
 
-/* The cards that a list of indices or UUIDs names on this node. */
-static uint64_t cards_named(const struct cluster_node *n, const char *words)
+uint64_t cluster_cards_named(const struct cluster_node *n, const char *words)
 {
 	uint64_t found = 0;
 
@@ -102,9 +101,9 @@ static void make_masks(const struct cluster *c, struct wish *w)
 		uint64_t named = UINT64_MAX;
 
 		if (w->gpu)
-			named &= cards_named(n, w->gpu);
+			named &= cluster_cards_named(n, w->gpu);
 		if (w->lane)
-			named &= (int32_t)i == lane_node ? cards_named(n, of_lane) : 0;
+			named &= (int32_t)i == lane_node ? cluster_cards_named(n, of_lane) : 0;
 		for (size_t k = 0; k < n->inv.n_cards && k < GPU_MAX; k++) {
 			const struct inv_card *card = &n->inv.cards[k];
 			if ((named >> k & 1) && (!w->model || is_model(card, w->model)) &&

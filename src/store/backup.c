@@ -176,8 +176,8 @@ static int set_fact(sqlite3 *db, const char *key, const char *value)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int set_facts(struct store *s, sqlite3 *db, const char *to, const struct backup_facts *f,
-	struct err *e)
+static int set_facts(
+	struct store *s, sqlite3 *db, const char *to, const struct backup_facts *f, struct err *e)
 {
 	char text[32];
 	int rc = sqlite3_exec(db, "UPDATE lease SET owner = NULL", NULL, NULL, NULL);

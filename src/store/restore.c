@@ -31,8 +31,9 @@ static int check_kinds(const char *from, const char *path, struct err *e)
 	int r = file_look(from, &kind, &is_wal, e);
 
 	if (r < 0)
-		return r == -EMEDIUMTYPE ? err_set(e, r, "%s isn't a backup: it's no plain file", from)
-					 : r;
+		return r == -EMEDIUMTYPE
+			       ? err_set(e, r, "%s isn't a backup: it's no plain file", from)
+			       : r;
 	if (kind == FILE_NEW)
 		return access(from, F_OK) == 0
 			       ? err_set(e, -EMEDIUMTYPE, "%s isn't a backup: it's empty", from)

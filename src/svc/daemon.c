@@ -32,6 +32,7 @@
 #define WATCH_PEERS_MS 5000
 #define ALIVE_MIN_MS 120000
 #define ONCE_DELIVERY_MS 30000
+#define ONCE_SOON_MS 5000
 #define ONCE_LEASE_MS 60000
 #define ONCE_TURN_MS 100
 #define NUDGE "nudged_at" /* wall clock ms: somebody waits for a pass, and found no socket */
@@ -364,6 +365,11 @@ static void make_events(struct daemon *d)
 	d->on_int = evsignal_new(d->base, SIGINT, on_end, d);
 	d->on_term = evsignal_new(d->base, SIGTERM, on_end, d);
 	d->on_hup = evsignal_new(d->base, SIGHUP, on_hup, d);
+}
+
+/* One loop of a process at a time can have signals (libevent's rule), and a pass of its own (--once) has a loop of its own. */
+static void take_signals(struct daemon *d)
+{
 	event_add(d->on_int, NULL);
 	event_add(d->on_term, NULL);
 	event_add(d->on_hup, NULL);
@@ -436,13 +442,22 @@ static void end(struct daemon *d)
 
 /* ---- once ---- */
 
+/* What waits for minutes, because it failed, is left to the next one. */
+static bool is_delivering(const struct daemon *d)
+{
+	int64_t wait_ms = d->notify ? notify_wait_ms(d->notify) : -1;
+
+	return d->notify &&
+	       (notify_is_sending(d->notify) || (wait_ms >= 0 && wait_ms <= ONCE_SOON_MS));
+}
+
 /* Alerts that were taken up have their time, and so has a backup. */
 static void see_it_out(struct daemon *d)
 {
 	int64_t until = clock_boot_ms() + ONCE_DELIVERY_MS;
 
-	while (!d->is_ending && (d->backup.child || (d->notify && notify_wait_ms(d->notify) >= 0 &&
-							    clock_boot_ms() < until))) {
+	while (!d->is_ending &&
+		(d->backup.child || (is_delivering(d) && clock_boot_ms() < until))) {
 		arm(d->look, ONCE_TURN_MS);
 		event_base_loop(d->base, EVLOOP_ONCE);
 		deliver(d);
@@ -457,6 +472,8 @@ static int run_once(struct daemon *d, struct err *e)
 
 	if (r < 0)
 		return r;
+	take_signals(d);
+	d->is_ending = sum.signal_no != 0;
 	if (sum.skipped)
 		return err_set(e, -EBUSY, "%s decides for the queue, and didn't end in time",
 			sum.lock_owner ? sum.lock_owner : "somebody else");
@@ -502,6 +519,8 @@ int daemon_run(struct store *s, const struct daemon_options *o, struct err *e)
 		return err_set(e, -EIO, "the event loop can't be made");
 	}
 	make_events(&d);
+	if (!o->is_once)
+		take_signals(&d);
 	look_for_nudge(&d);
 	r = begin(&d, e);
 	if (!r && o->is_once)

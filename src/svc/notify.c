@@ -429,6 +429,14 @@ int64_t notify_wait_ms(const struct notify *n)
 	return n->wait_ms;
 }
 
+bool notify_is_sending(const struct notify *n)
+{
+	for (unsigned c = 0; c < NOTIFY_CHANNELS; c++)
+		if (n->flights[c].child)
+			return true;
+	return false;
+}
+
 int64_t notify_delivered(const struct notify *n)
 {
 	return n->delivered;

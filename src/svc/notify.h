@@ -20,6 +20,7 @@ void notify_configure(struct notify *n, const struct notify_settings *settings);
 /* Takes undelivered alerts up and begins what's due. Call after each pass, and when notify_wait_ms is over. */
 void notify_turn(struct notify *n);
 int64_t notify_wait_ms(const struct notify *n); /* until something is due; -1: nothing waits */
+bool notify_is_sending(const struct notify *n); /* something is on its way to somebody */
 /* Of this process: alerts that all channels have taken (or that no channel wants). */
 int64_t notify_delivered(const struct notify *n);
 /* What hasn't worked lately, a line for each channel; "" all well. */

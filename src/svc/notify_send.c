@@ -209,8 +209,7 @@ static int http_code(const struct external_end *end)
 		       : (at[5] - '0') * 100 + (at[6] - '0') * 10 + at[7] - '0';
 }
 
-static void put_webhook(
-	const struct external_end *end, int code, int64_t limit_ms, struct buf *why)
+static void put_webhook(const struct external_end *end, int code, int64_t limit_ms, struct buf *why)
 {
 	size_t n = strlen(end->said), none = strlen("HTTP 000");
 	CLEANUP_FREE char *text = NULL;
@@ -227,8 +226,9 @@ static void put_webhook(
 		return;
 	}
 	/* Of no answer there's no code. */
-	text = n >= none && !strcmp(end->said + n - none, "HTTP 000") ? xstrndup(end->said, n - none)
-								       : xstrdup(end->said);
+	text = n >= none && !strcmp(end->said + n - none, "HTTP 000")
+		       ? xstrndup(end->said, n - none)
+		       : xstrdup(end->said);
 	shown.said = text;
 	buf_puts(why, "curl ");
 	external_put_end(&shown, limit_ms, why);

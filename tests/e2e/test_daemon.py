@@ -662,6 +662,35 @@ def test_once_json_is_one_document(world):
     assert sum(d["notified"] for d in docs) == 1
 
 
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_once_is_ended_while_it_delivers(world, signo):
+    """A hook that hangs has its time, but not from who says that it's enough; and nothing strange is said."""
+    queue = Queue(world, sim="1", settings=(f"notify: {{desktop: false, command: 'touch {world.dir}/asked; sleep 300'}}",))
+    job = queue.submit("exit 3", gpus=0)
+    queue.ends(job)
+    s = world.spawn(program(), "queue", "daemon", "--once")
+    until(lambda: (world.dir / "asked").exists(), why=s.tell)
+    os.kill(s.pid, signo)
+    until(lambda: s.process.poll() is not None, 20, why=s.tell)
+    s.wait(0)
+    assert "warn" not in s.err, s.err
+
+
+def test_once_delivers_by_every_channel_and_waits_for_no_second_try(world):
+    mailer = world.dir / "bin" / "sendmail"
+    mailer.write_text(f"#!/bin/sh\nsleep 0.2; cat > {world.dir}/mail\n")
+    mailer.chmod(0o755)
+    queue = Queue(world, sim="1", settings=("notify:", "  desktop: false", "  email: a@example.org", f"  command: 'sleep 0.3; cat > {world.dir}/got'",
+                                            "  webhook: http://127.0.0.1:1/"))
+    job = queue.submit("exit 3", gpus=0)
+    queue.ends(job)
+    s = world.spawn(program(), "queue", "daemon", "--once")
+    # The webhook is tried again in a minute: not by this one.
+    until(lambda: s.process.poll() is not None, 25, why=s.tell)
+    s.wait(0)
+    assert json.loads((world.dir / "got").read_text())["job_id"] == job and "job 1" in (world.dir / "mail").read_text()
+
+
 def test_path_too_long_for_a_socket(world):
     queue = Queue(world)
     deep = world.dir / ("d" * 60) / ("e" * 60)

@@ -463,9 +463,14 @@ def test_w26_job_gets_the_cards_that_it_asked_for(world, queue):
     queue.ends(cpu, one, two)
     assert sorted(world.judge()) == ["[0,1]", "[0]", "[]"]
     assert "more than lane local:0 has" in queue.put("true", "--gpus", "2", code=1)["error"]
+    assert "GPU 1, which isn't lane local:0's" in queue.put("true", "--gpu", "1", code=1)["error"]
+    other = queue.put(wait_for("go"), "--gpu", "1", "--node", "local", lane=None)
+    assert "GPU 1, which isn't lane local:0's" in queue.lane("assign", other, code=1)["error"]
+    assert queue.lane("assign", other, lane="local:0,1")["lane"] == "local:0,1"
     pool = queue.put(wait_for("go"), "--gpus", "2", lane=None)
     assert "asks for 2 GPUs, and lane local:0 has 1" in queue.lane("assign", pool, code=1)["error"]
     (world.dir / "go").touch()
+    queue.ends(other, pool)
 
 
 def test_w27_requeue_goes_to_the_end_and_begins_anew(world, queue):
