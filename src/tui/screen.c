@@ -300,14 +300,18 @@ static void learn_keys(struct input *in)
 
 /* ---- life ---- */
 
-static bool can_move_cursor(void)
+/* ret_is_unknown: only because terminfo has never heard of it. */
+static bool can_move_cursor(bool *ret_is_unknown)
 {
 	const char *term = getenv("TERM");
 	char cup[] = "cup", *s;
-	int error = 0;
+	int error = 1;
+	bool is_named = term && *term;
 
-	if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &error) == ERR)
+	if (!is_named || setupterm(NULL, STDOUT_FILENO, &error) == ERR) {
+		*ret_is_unknown = is_named && error != 1;
 		return false;
+	}
 	s = tigetstr(cup);
 	/* newterm makes one of its own. */
 	del_curterm(cur_term);
@@ -318,12 +322,17 @@ static int no_terminal(struct err *e)
 {
 	CLEANUP(buf_done) struct buf q = {0};
 	const char *term = getenv("TERM");
+	bool is_unknown = false;
 
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return err_set(e, -ENOTTY,
 			"a screen needs a terminal for its input and its output; --once prints one look without any");
-	if (!can_move_cursor()) {
+	if (!can_move_cursor(&is_unknown)) {
 		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
+		if (is_unknown)
+			return err_set(e, -ENOTTY,
+				"terminfo on this machine doesn't know this terminal (TERM is %s), so a screen can't move its cursor; TERM=xterm-256color serves most, --plain writes line by line",
+				buf_str(&q));
 		return err_set(e, -ENOTTY,
 			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line",
 			buf_str(&q));

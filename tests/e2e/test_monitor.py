@@ -239,6 +239,8 @@ def test_every_key_of_the_cards(world, monitor):
     t.keys("y")
     says(world, "theme: classic")
     t.keys("y", "y")
+    says(world, "theme: light")
+    t.keys("y")
     says(world, "theme: muted")
     t.sees("Updated")
     time.sleep(2.2)
@@ -598,6 +600,7 @@ def test_without_a_screen_there_is_a_sentence(world, monitor):
         t = monitor("--sim", "1", term=term)
         t.sees("EXIT 1")
         assert "can't move its cursor" in t.err.read_text()
+        assert ("TERM=xterm-256color" in t.err.read_text()) == (term == "nonsense")
         t.err.unlink()
 
 
