@@ -59,13 +59,25 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static struct way_back {
 	volatile sig_atomic_t is_taken;
 	int fd; /* while there's a screen the terminal opened anew: nobody else's writes are to fail for our not waiting */
+	/*
+	 * Or the one we share, when it's another user's (after su): its flags as they were, for nobody would give them
+	 * back if we didn't. -1: it was opened anew.
+	 */
+	int flags;
 	struct termios before;
 	char bytes[256];
 	size_t n;
 	struct sigaction old[ARRAY_LEN(deadly)];
-} way_back = {.fd = STDOUT_FILENO};
+} way_back = {.fd = STDOUT_FILENO, .flags = -1};
 
-/* Async-signal-safe: write, tcsetattr. */
+/* A terminal that's shared doesn't make us wait as long as it's taken. */
+static void share(bool is_taken)
+{
+	if (way_back.flags >= 0)
+		fcntl(STDOUT_FILENO, F_SETFL, way_back.flags | (is_taken ? O_NONBLOCK : 0));
+}
+
+/* Async-signal-safe: write, tcsetattr, fcntl. */
 static void give_back(void)
 {
 	ssize_t n;
@@ -76,6 +88,7 @@ static void give_back(void)
 	n = write(way_back.fd, way_back.bytes, way_back.n);
 	(void)n;
 	tcsetattr(STDIN_FILENO, TCSANOW, &way_back.before);
+	share(false);
 }
 
 static void on_deadly(int sig, siginfo_t *info, void *context)
@@ -231,6 +244,7 @@ static void leave(struct screen *s)
 	collect(s);
 	push_way_back(s);
 	tcsetattr(STDIN_FILENO, TCSANOW, &way_back.before);
+	share(false);
 	buf_clear(&s->backlog);
 	s->taken = 0;
 	s->is_behind = false;
@@ -300,14 +314,18 @@ static void learn_keys(struct input *in)
 
 /* ---- life ---- */
 
-static bool can_move_cursor(void)
+/* ret_is_unknown: only because terminfo has never heard of it. */
+static bool can_move_cursor(bool *ret_is_unknown)
 {
 	const char *term = getenv("TERM");
 	char cup[] = "cup", *s;
-	int error = 0;
+	int error = 1;
+	bool is_named = term && *term;
 
-	if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &error) == ERR)
+	if (!is_named || setupterm(NULL, STDOUT_FILENO, &error) == ERR) {
+		*ret_is_unknown = is_named && error != 1;
 		return false;
+	}
 	s = tigetstr(cup);
 	/* newterm makes one of its own. */
 	del_curterm(cur_term);
@@ -318,12 +336,17 @@ static int no_terminal(struct err *e)
 {
 	CLEANUP(buf_done) struct buf q = {0};
 	const char *term = getenv("TERM");
+	bool is_unknown = false;
 
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return err_set(e, -ENOTTY,
 			"a screen needs a terminal for its input and its output; --once prints one look without any");
-	if (!can_move_cursor()) {
+	if (!can_move_cursor(&is_unknown)) {
 		text_put_repr(&q, term ? term : "", term ? strnlen(term, 60) : 0);
+		if (is_unknown)
+			return err_set(e, -ENOTTY,
+				"terminfo on this machine doesn't know this terminal (TERM is %s), so a screen can't move its cursor; TERM=xterm-256color serves most, --plain writes line by line",
+				buf_str(&q));
 		return err_set(e, -ENOTTY,
 			"this terminal (TERM is %s) can't move its cursor; --plain writes line by line",
 			buf_str(&q));
@@ -346,6 +369,7 @@ static void make_raw(void)
 
 static void set_up(struct screen *s)
 {
+	share(true);
 	make_raw();
 	nonl();
 	leaveok(stdscr, TRUE);
@@ -385,11 +409,12 @@ static int open_output(struct screen *s, struct err *e)
 
 	if (fd < 0 && ttyname(STDOUT_FILENO))
 		fd = open(ttyname(STDOUT_FILENO), flags);
-	s->sink = memory >= 0 ? fdopen(memory, "w") : NULL;
 	if (fd >= 0)
 		way_back.fd = fd;
-	return fd >= 0 && s->sink ? 0
-				  : err_sys(e, -errno, "the terminal can't be opened for writing");
+	else
+		way_back.flags = fcntl(STDOUT_FILENO, F_GETFL);
+	s->sink = memory >= 0 ? fdopen(memory, "w") : NULL;
+	return s->sink ? 0 : err_sys(e, -errno, "there's no memory for what the terminal shows");
 }
 
 static void close_output(struct screen *s)
@@ -399,6 +424,7 @@ static void close_output(struct screen *s)
 	if (way_back.fd != STDOUT_FILENO)
 		close(way_back.fd);
 	way_back.fd = STDOUT_FILENO;
+	way_back.flags = -1;
 	buf_done(&s->backlog);
 }
 

@@ -10,16 +10,33 @@
 
 enum { LEAVE_MS = 400, PIECE = 64 * 1024 };
 
-/* A file takes what it's given; opened anew it would be written from its beginning. */
+/*
+ * A file takes what it's given; opened anew it would be written from its beginning. A terminal that's another user's (after su)
+ * can't be opened: then the one we share doesn't make us wait until we're done.
+ */
 static void open_output(struct talk *t)
 {
 	struct stat st;
-	int fd = -1;
 
-	if (isatty(STDOUT_FILENO) || (!fstat(STDOUT_FILENO, &st) && S_ISFIFO(st.st_mode)))
-		fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	t->is_own = fd >= 0;
-	t->fd = fd >= 0 ? fd : STDOUT_FILENO;
+	t->fd = STDOUT_FILENO;
+	t->flags = -1;
+	if (!isatty(STDOUT_FILENO) && (fstat(STDOUT_FILENO, &st) < 0 || !S_ISFIFO(st.st_mode)))
+		return;
+	t->fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (t->fd >= 0)
+		return;
+	t->fd = STDOUT_FILENO;
+	t->flags = fcntl(STDOUT_FILENO, F_GETFL);
+	if (t->flags >= 0)
+		fcntl(STDOUT_FILENO, F_SETFL, t->flags | O_NONBLOCK);
+}
+
+static void close_output(struct talk *t)
+{
+	if (t->fd != STDOUT_FILENO)
+		close(t->fd);
+	else if (t->flags >= 0)
+		fcntl(STDOUT_FILENO, F_SETFL, t->flags);
 }
 
 static void end(struct talk *t)
@@ -152,8 +169,7 @@ void talk_done(struct talk *t)
 	if (t->readable)
 		event_free(t->readable);
 	event_free(t->writable);
-	if (t->is_own)
-		close(t->fd);
+	close_output(t);
 	buf_done(&t->typed);
 	buf_done(&t->waiting);
 	*t = (struct talk){0};

@@ -25,8 +25,9 @@ struct talk {
 	struct buf typed, waiting;
 	size_t taken,
 		left_out; /* bytes of waiting that were written; answers that nobody will read */
-	int fd; /* the output, opened anew: nobody else's writes are to fail for our not waiting */
-	bool is_own, is_over;
+	int fd; /* the output, opened anew where it can be: nobody else's writes are to fail for our not waiting */
+	int flags; /* of the shared one, to be given back; -1: it's as it was */
+	bool is_over;
 };
 
 /* Of standard input and output. listens: to what's typed; else it only speaks. Lines come before all else (priority 0). */

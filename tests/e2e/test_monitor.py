@@ -239,6 +239,8 @@ def test_every_key_of_the_cards(world, monitor):
     t.keys("y")
     says(world, "theme: classic")
     t.keys("y", "y")
+    says(world, "theme: light")
+    t.keys("y")
     says(world, "theme: muted")
     t.sees("Updated")
     # As often as it takes: there's no way back before there was something, and now moves on, too.
@@ -597,7 +599,67 @@ def test_without_a_screen_there_is_a_sentence(world, monitor):
         t = monitor("--sim", "1", term=term)
         t.sees("EXIT 1")
         assert "can't move its cursor" in t.err.read_text()
+        assert ("TERM=xterm-256color" in t.err.read_text()) == (term == "nonsense")
         t.err.unlink()
+
+
+def painted(t):
+    """(text, foreground, background, reversed) of what's on the screen, as tmux knows it."""
+    found, fg, bg, is_reversed = [], None, None, False
+    for codes, text in re.findall(r"\x1b\[([0-9;]*)m([^\x1b]*)|[^\x1b]+", t.tmux("capture-pane", "-e", "-p")):
+        numbers = [int(c or 0) for c in codes.split(";")]
+        while numbers:
+            n = numbers.pop(0)
+            if n in (38, 48):
+                colour = numbers.pop(1)
+                del numbers[0]
+                fg, bg = (colour, bg) if n == 38 else (fg, colour)
+            elif n == 0:
+                fg, bg, is_reversed = None, None, False
+            elif n in (7, 27):
+                is_reversed = n == 7
+            elif 30 <= n <= 39:
+                fg = None if n == 39 else n - 30
+            elif 40 <= n <= 49:
+                bg = None if n == 49 else n - 40
+        if text.strip():
+            found.append((text.strip(), fg, bg, is_reversed))
+    return found
+
+
+# Figures of a card that's all bad news, and of one that is half of it.
+HOT = "card 0 util=97 memutil=95 used=24000 temp=90\ncard 1 util=30 memutil=30 used=14000 temp=70\n"
+
+
+def test_figures_can_be_read_with_eight_colours(world, monitor):
+    path = world.dir / "scenario"
+    path.write_text(HOT)
+    t = monitor(env={"GPUSTOW_NVML_PATH": str(FAKE), "GPUSTOW_FAKE_NVML": str(path)}, term="xterm")
+    t.sees("24000/24576", "14000/24576")
+    papered = [p for p in painted(t) if p[2] is not None]
+    assert {p[2] for p in papered} >= {1, 3}, papered
+    for text, fg, bg, is_reversed in papered:
+        assert fg is not None and fg != bg and not is_reversed, (text, fg, bg, is_reversed)
+    t.keys("q")
+    t.is_restored()
+
+
+def test_no_color_and_light_backgrounds(world, monitor):
+    t = monitor("--sim", "1", env={"NO_COLOR": "1", "COLORFGBG": "0;15"})
+    t.sees("Simulated GPU")
+    assert not [p for p in painted(t) if p[1] is not None or p[2] is not None]
+    t.keys("q")
+    t.is_restored()
+    t = monitor("--sim", "1", env={"COLORFGBG": "0;15"})
+    t.sees("Simulated GPU")
+    # The selected line is dark on light, and nothing was written down of that.
+    assert [p for p in painted(t) if p[2] == 253 and p[1] == 232]
+    assert "theme" not in config(world)
+    # Who chose a theme has it, here too.
+    t.keys("y").sees("Simulated GPU")
+    says(world, "theme: muted")
+    t.keys("q")
+    t.is_restored()
 
 
 def test_line_by_line(world, monitor):

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "tui/terminal.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -105,7 +107,15 @@ struct scene {
 	struct termios before;
 };
 
-static int set_up(void **state)
+/* As after su: what was opened before serves, and it can't be opened again. */
+static void lock_out(int slave)
+{
+	if (fchmod(slave, 0) < 0 || (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0) ||
+		open(ttyname(slave), O_WRONLY | O_NOCTTY) >= 0)
+		_exit(4);
+}
+
+static int begin(void **state, bool is_anothers)
 {
 	static struct scene s;
 	int pair[2], slave;
@@ -123,6 +133,8 @@ static int set_up(void **state)
 		dup2(slave, 0);
 		dup2(slave, 1);
 		setenv("TERM", "xterm-256color", 1);
+		if (is_anothers)
+			lock_out(slave);
 		close(s.master);
 		close(slave);
 		close(pair[0]);
@@ -132,6 +144,16 @@ static int set_up(void **state)
 	s.report = pair[0];
 	*state = &s;
 	return 0;
+}
+
+static int set_up(void **state)
+{
+	return begin(state, false);
+}
+
+static int set_up_of_another(void **state)
+{
+	return begin(state, true);
 }
 
 static int tear_down(void **state)
@@ -345,6 +367,39 @@ static void told_to_end_while_stopped(void **state)
 	reads_until(s, &b, "\033[?1049l");
 }
 
+/* Nothing of a terminal that's shared is left as it was only for the screen's sake. */
+static void the_terminal_is_another_users(void **state)
+{
+	struct scene *s = *state;
+	CLEANUP(buf_done) struct buf b = {0};
+
+	hears(s, "r");
+	assert_true(fcntl(s->slave, F_GETFL) & O_NONBLOCK);
+	type_blindly(s);
+	assert_catches_up(s);
+	hears(s, "d");
+	type_blindly(s);
+	kill(s->pid, SIGTERM);
+	hears_what(s, "x15.", false);
+	assert_ends(s);
+	reads_until(s, &b, "\033[?1049l");
+	assert_false(fcntl(s->slave, F_GETFL) & O_NONBLOCK);
+}
+
+static void a_crash_gives_another_users_terminal_back(void **state)
+{
+	struct scene *s = *state;
+	CLEANUP(buf_done) struct buf b = {0};
+
+	hears(s, "r");
+	kill(s->pid, SIGSEGV);
+	reads_until(s, &b, "\033[?1049l");
+	assert_int_equal(waitpid(s->pid, NULL, 0), s->pid);
+	s->pid = 0;
+	assert_restored(s);
+	assert_false(fcntl(s->slave, F_GETFL) & O_NONBLOCK);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -359,6 +414,10 @@ int main(void)
 		TEST(stopped_and_started),
 		TEST(told_to_end_while_nobody_reads),
 		TEST(told_to_end_while_stopped),
+		cmocka_unit_test_setup_teardown(
+			the_terminal_is_another_users, set_up_of_another, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_crash_gives_another_users_terminal_back, set_up_of_another, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
