@@ -6,6 +6,7 @@
 #include "agent/facts_of_end.h"
 #include "agent/job_dir.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "core/wire.h"
 
@@ -38,8 +39,11 @@ static json_t *result_of(int code, const struct err *e)
 
 static json_t *read_one(struct chore *c, int *fd)
 {
-	json_t *o = facts_read(c->dir, c->has_ended, c->says, say_alive, fd);
 	const struct says_found *f = c->says;
+	json_t *o;
+
+	fault_point("jobdir.before-read");
+	o = facts_read(c->dir, c->has_ended, c->says, say_alive, fd);
 
 	json_object_set_new(o, "found",
 		json_pack("[b, I, I, I, I, I]", f->is_there, (json_int_t)f->size[0],

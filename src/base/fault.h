@@ -24,6 +24,7 @@
  *                        shim.after-ended-before-ring       on record, nobody told
  *   agent/fence.c        agent.after-fence                  a controller's fence is durable, it isn't answered yet
  *   agent/job_dir.c      jobdir.before-run-sh           [e] a queue's job has its directory, nothing in it; unit/test_queue_job.c strikes. A child of the agent passes it
+ *   agent/chore_work.c   jobdir.before-read                 a child of the agent is about to read what a job says of itself
  *   agent/launch_hall.c, agent/lanes.c
  *                        jobdir.after-sync                  its directory and run.sh are durable, it has no claim
  *   agent/launch.c       agent.before-claim                 admitted, nothing on disk

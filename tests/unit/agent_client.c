@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "core/wire.h"
 #include "gpu/sim_spec.h"
+#include "proc/proc.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -351,4 +352,38 @@ void agent_client_launch(struct agent_client *c, json_t *job)
 {
 	agent_client_send(c, json_pack("{s:s, s:s, s:[s], s:[o]}", "op", "launch", "root_id",
 				     c->root_id, "env", "PATH=/usr/bin:/bin", "jobs", job));
+}
+
+static pid_t find_stopped(pid_t parent, const char *comm)
+{
+	struct proc_table table;
+	pid_t found = 0;
+
+	assert_int_equal(proc_table_read(&table), 0);
+	for (size_t i = 0; i < table.n; i++)
+		if (table.rows[i].ppid == parent && table.rows[i].state == 'T' &&
+			!strcmp(table.rows[i].comm, comm))
+			found = table.rows[i].pid;
+	proc_table_done(&table);
+	return found;
+}
+
+pid_t test_agent_stopped_child(const struct test_agent *t, const char *comm)
+{
+	int64_t until = clock_boot_ms() + 20000;
+	pid_t pid;
+
+	while (!(pid = find_stopped(t->pid, comm)) && clock_boot_ms() < until)
+		poll(NULL, 0, 5);
+	assert_true(pid > 0);
+	return pid;
+}
+
+void test_agent_wait_gone(pid_t pid)
+{
+	int64_t until = clock_boot_ms() + 20000;
+
+	while (proc_is_alive(pid, 0) && clock_boot_ms() < until)
+		poll(NULL, 0, 5);
+	assert_false(proc_is_alive(pid, 0));
 }

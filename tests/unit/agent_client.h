@@ -31,6 +31,9 @@ void test_agent_start(struct test_agent *t);
 /* Ends it with that signal and reaps it; returns its wait status. */
 int test_agent_end(struct test_agent *t, int sig);
 void test_agent_done(struct test_agent *t);
+/* Waits for a child of the agent's of that name that was stopped (a fault point's ":stop"), and for it to be there no more. */
+pid_t test_agent_stopped_child(const struct test_agent *t, const char *comm);
+void test_agent_wait_gone(pid_t pid);
 
 #define AGENT_CLIENT_STREAMS 32
 

@@ -1286,7 +1286,57 @@ static void killed_at_random(void **state)
 	assert_ran(buf_str(&want));
 }
 
+/* A name that two have is the first claim's, and so is its directory: what the lane made ready doesn't take it away. */
+static void anothers_directory_stays(void **state)
+{
+	json_t *job = entry_with_dir(2, LOUD(20) UNTIL("go2")), *msg;
+
+	go_lane("n1:0", 1,
+		json_pack("[o, o]", entry_with_dir(1, LOUD(1) UNTIL("go")),
+			entry_with_dir(2, LOUD(2))));
+	wait_there(STAGE_OF_2 "/spec");
+	json_object_del(job, "needs");
+	json_object_set_new(job, "token", json_string("000000000000000000000000000000ff"));
+	json_object_set_new(job, "cards", json_array());
+	agent_client_launch(&c, job);
+	json_decref(agent_client_expect(&c, "claimed", 2));
+	wait_ran(2);
+	put("go", "");
+	json_decref(agent_client_expect(&c, "ended", 1));
+	msg = observe(NULL);
+	assert_queued(lane_in(msg, "n1:0"), "");
+	json_decref(msg);
+	/* Whoever was to take it away has had his turn once another one is made and gone. */
+	go_lane("n1:0", 2, json_pack("[o]", entry_with_dir(3, LOUD(3))));
+	wait_ran(3);
+	assert_true(is_there(DIR_OF(2) "/stdout.log"));
+	put("go2", "");
+	json_decref(agent_client_expect(&c, "ended", 2));
+	assert_ran("1 20 3 ");
+}
+
 #ifdef GPUSTOW_FAULT_POINTS
+/* Taken out while its directory is being made: it never starts, and nothing of it is left. */
+static void taken_out_while_it_is_made(void **state)
+{
+	json_t *msg;
+	pid_t pid;
+
+	restart("jobdir.before-run-sh:stop");
+	go_lane("n1:0", 1, json_pack("[o]", entry_with_dir(1, LOUD(1))));
+	pid = test_agent_stopped_child(&t, "gpustow-disk");
+	agent_client_send(&c, json_pack("{s:s, s:i, s:i, s:s, s:i}", "op", "stop", "job", 1,
+				      "attempt", 1, "reason", "cancel", "grace_ms", 0));
+	json_decref(agent_client_expect(&c, "none", 1));
+	kill(pid, SIGCONT);
+	wait_gone(DIR_OF(1));
+	msg = observe(NULL);
+	assert_queued(lane_in(msg, "n1:0"), "");
+	assert_int_equal(json_array_size(json_object_get(msg, "claims")), 0);
+	json_decref(msg);
+	assert_ran("");
+}
+
 /*
  * Wherever the agent dies, each entry runs once and in order. The controller comes back and says its word again, as it
  * does when it had no answer.
@@ -1488,6 +1538,10 @@ int main(int argc, char **argv)
 		TEST(lanes_that_share_a_card),
 		TEST(a_cpu_job_gets_no_card),
 		TEST(ready_before_its_turn),
+		TEST(anothers_directory_stays),
+#ifdef GPUSTOW_FAULT_POINTS
+		TEST(taken_out_while_it_is_made),
+#endif
 		TEST(its_shim_waits_too),
 		TEST(limits_that_change),
 		TEST(sees_what_the_last_one_left),

@@ -706,6 +706,106 @@ static void killed_over_the_directory(void **state)
 	json_decref(agent_client_expect(&c, "ended", 7));
 	wait_text("home/ran", "second\n");
 }
+
+/* The first child of that agent, and of those after it, which passes the point is stopped there: as if its disk hung. */
+static void restart_hanging(const char *point)
+{
+	char path[320];
+
+	make_dir("strikes");
+	in_dir("strikes", path);
+	setenv("GPUSTOW_TEST_FAULT_DIR", path, 1);
+	restart_with(point);
+	unsetenv("GPUSTOW_TEST_FAULT_DIR");
+}
+
+/* A job root that hangs: whoever needs it is told so, and everybody else goes on; nothing is begun there before it's over. */
+static void hung_job_root(void **state)
+{
+	struct agent_client other = {0};
+	json_t *msg;
+	pid_t pid;
+
+	restart_hanging("jobdir.before-run-sh:stop");
+	agent_client_launch(&c, job_of("echo x >>$HOME/ran"));
+	pid = test_agent_stopped_child(&t, "gpustow-disk");
+	/* An observe of the same link must not say that there's nothing of what may start any moment. */
+	agent_client_send(&c, json_pack("{s:s, s:i}", "op", "observe", "id", 5));
+	agent_client_connect(&other, &t);
+	assert_true(agent_client_hello(&other, "ffffffffffffffffffffffffffffffff", 1, 1, 1));
+	agent_client_launch(&other, agent_client_job(&t, 3, TOKEN, "exit 3", 1, 100));
+	json_decref(agent_client_expect(&other, "ended", 3));
+	msg = agent_client_expect(&c, "observed", 0);
+	assert_int_equal(json_array_size(json_object_get(msg, "claims")), 0);
+	json_decref(msg);
+	/* It came before. */
+	msg = agent_client_next(&c, "refused", 0);
+	assert_non_null(msg);
+	assert_string_equal(text(msg, "reason"), "disk");
+	assert_non_null(strstr(text(msg, "text"), "doesn't answer"));
+	json_decref(msg);
+	test_agent_wait_gone(pid);
+	json_decref(launch(job_of("echo y >>$HOME/ran"), "claimed"));
+	json_decref(agent_client_expect(&c, "ended", 7));
+	wait_text("home/ran", "y\n");
+	agent_client_close(&other);
+}
+
+/* "There is nothing" binds under the newer fence: what the older one launched and has no claim yet never starts. */
+static void hung_launch_of_an_older_controller(void **state)
+{
+	struct agent_client newer = {0};
+	json_t *msg;
+	pid_t pid;
+
+	restart_hanging("jobdir.before-run-sh:stop");
+	agent_client_launch(&c, job_of("echo x >>$HOME/ran"));
+	pid = test_agent_stopped_child(&t, "gpustow-disk");
+	agent_client_connect(&newer, &t);
+	assert_true(agent_client_hello(&newer, QUEUE, 1, ++epoch, 1));
+	agent_client_send(&newer, json_pack("{s:s, s:i}", "op", "observe", "id", 5));
+	msg = agent_client_expect(&newer, "observed", 0);
+	assert_int_equal(json_array_size(json_object_get(msg, "claims")), 0);
+	json_decref(msg);
+	kill(pid, SIGCONT);
+	test_agent_wait_gone(pid);
+	/* Its number is used again, under another token; and that's the one that runs. */
+	msg = job_of("echo y >>$HOME/ran");
+	json_object_set_new(msg, "token", json_string(QUEUE));
+	agent_client_launch(&newer, msg);
+	json_decref(agent_client_expect(&newer, "ended", 7));
+	wait_text("home/ran", "y\n");
+	agent_client_close(&newer);
+}
+
+/* An end is told with what the job said, or with the sentence why that can't be had; not before. */
+static void hung_at_the_end(void **state)
+{
+	json_t *o, *facts;
+	pid_t pid;
+
+	restart_hanging("jobdir.before-read:stop");
+	json_decref(launch(job_of("echo CUDA out of memory >&2; exit 3"), "claimed"));
+	pid = test_agent_stopped_child(&t, "gpustow-disk");
+	o = observed_7();
+	facts = json_object_get(o, "facts");
+	if (strcmp(text(o, "state"), "started") != 0)
+		assert_non_null(strstr(text(facts, "unread"), "doesn't answer"));
+	assert_int_equal(!facts, !strcmp(text(o, "state"), "started"));
+	json_decref(o);
+	o = agent_client_expect(&c, "ended", 7);
+	assert_int_equal(number(json_object_get(o, "end"), "code"), 3);
+	facts = json_object_get(o, "facts");
+	assert_non_null(strstr(text(facts, "unread"), "doesn't answer"));
+	json_decref(o);
+	test_agent_wait_gone(pid);
+	/* Once it can be read, whoever observes hears it. */
+	o = observed_7();
+	facts = json_object_get(o, "facts");
+	assert_string_equal(text(facts, "tail"), "CUDA out of memory\n");
+	assert_null(json_object_get(facts, "unread"));
+	json_decref(o);
+}
 #endif
 
 /* More facts than fit into one message go in several. */
@@ -748,7 +848,7 @@ static void many_facts(void **state)
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(runs_in_its_directory),
@@ -769,10 +869,15 @@ int main(void)
 		TEST(no_claim_no_directory),
 		TEST(killed_between_directory_and_claim),
 		TEST(killed_over_the_directory),
+		TEST(hung_job_root),
+		TEST(hung_launch_of_an_older_controller),
+		TEST(hung_at_the_end),
 #endif
 		TEST(many_facts),
 	};
 
+	if (argc == 2)
+		cmocka_set_test_filter(argv[1]);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
