@@ -272,8 +272,9 @@ class Hosts:
             record = self.record()
             if record.is_quiet():
                 break
-            if left != record.unquiet():
-                left, end = record.unquiet(), time.monotonic() + seconds
+            now = [(j["id"], j["state"], j["attempt"]) for j in record.jobs.values()], sum(a["wants_reap"] for a in record.attempts.values())
+            if left != now:
+                left, end = now, time.monotonic() + seconds
             assert time.monotonic() < end, f"nothing has gone on for {seconds} s\n{self.story()}"
 
         def is_clean():
