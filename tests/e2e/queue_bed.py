@@ -4,7 +4,7 @@ import os
 import sqlite3
 import subprocess
 
-from harness import BUILD, MARK, program, until
+from harness import BUILD, DEADLINE, MARK, program, until
 
 HAND = BUILD / "tests" / "queue_hand"
 TERMINAL = ("completed", "failed", "cancelled", "timeout", "lost")
@@ -42,7 +42,7 @@ class Queue:
         r = self.world.ask("queue", "tick", "--json", code=code, env=env)
         return json.loads(r.out) if code == 0 else r
 
-    def tick_until(self, what, deadline=30):
+    def tick_until(self, what, deadline=DEADLINE):
         """Passes until it's so; all their summaries."""
         seen = []
 
@@ -52,7 +52,7 @@ class Queue:
         until(once, deadline, every=0.1, why=lambda: json.dumps([seen[-3:], self.jobs(), self.events()], default=str)[:6000])
         return seen
 
-    def ends(self, *ids, deadline=30):
+    def ends(self, *ids, deadline=DEADLINE):
         return self.tick_until(lambda: all(self.job(i)["state"] in TERMINAL for i in ids), deadline)
 
     # --- the record ---

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import BUILD, PYTHON, ROOT, is_alive, until
+from harness import BUILD, DEADLINE, PYTHON, ROOT, is_alive, until
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
@@ -66,12 +66,12 @@ class Receiver:
 class Drive:
     """The delivering part of the daemon."""
 
-    def __init__(self, world, limit=2000, env=None):
+    def __init__(self, world, limit=30000, env=None):
         self.world, self.env = world, {**world.env, **(env or {})}
         self.home = world.dir / "home" / ".gpustow"
         self.start(limit)
 
-    def start(self, limit=2000):
+    def start(self, limit=30000):
         self.err = open(self.world.dir / "drive.err", "ab")
         self.process = subprocess.Popen([str(BUILD / "tests" / "drive_notify"), str(self.home)], env=self.env,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.err, text=True)
@@ -88,7 +88,7 @@ class Drive:
     def alert(self, title, kind="job_failed", **more):
         return self.tell(alert=kind, title=title, **more)
 
-    def until(self, what, deadline=30):
+    def until(self, what, deadline=DEADLINE):
         return until(lambda: (lambda a: a if what(a) else None)(self.tell()), deadline, 0.05, lambda: self.tell())
 
     def all_delivered(self):
@@ -222,18 +222,18 @@ def test_shapes_of_webhooks(world, drive, receiver, shape):
 def test_w40_a_hanging_hook_stalls_neither_the_loop_nor_the_other_channels(world, drive, receiver):
     configure(world, command="echo $$ > $W/pid; sleep 300 & sleep 300", email="ann", webhook=receiver.url)
     sendmail(world)
-    d = drive(limit=3000)
+    d = drive(limit=10000)
     began = time.monotonic()
     for i in range(3):
         d.alert(f"alert {i}")
     # The loop answers, and the others have everything, while the first hook still hangs.
     until(lambda: len(receiver.taken()) == 3 and len(mails(world)) == 3 and len(d.log()) == 3)
     hung = int(world.has("pid"))
-    if time.monotonic() - began < 2.5:
+    if time.monotonic() - began < 9:
         assert is_alive(hung)
     assert d.tell()["undelivered"] == [1, 2, 3]
     state = d.until(lambda a: "command" in a["problems"])
-    assert "gave no answer within 3 s" in state["problems"]
+    assert "gave no answer within 10 s" in state["problems"]
     # Its whole group is gone.
     until(lambda: not [c for c in world.processes().values() if c.startswith("sleep 300")])
     assert not is_alive(hung) and 0 < state["wait"] <= MINUTE
@@ -242,7 +242,7 @@ def test_w40_a_hanging_hook_stalls_neither_the_loop_nor_the_other_channels(world
 @pytest.mark.parametrize("receiver", [(500, 302, "hang")], indirect=True)
 def test_a_webhook_that_fails_and_hangs_is_tried_again_with_growing_waits(world, drive, receiver):
     configure(world, webhook=receiver.url)
-    d = drive(limit=1500)
+    d = drive()
     d.alert("first")
     d.until(lambda a: "500" in a["problems"])
     assert len(d.log()) == 1  # the log has it meanwhile
@@ -254,6 +254,7 @@ def test_a_webhook_that_fails_and_hangs_is_tried_again_with_growing_waits(world,
     d.tell(forward=MINUTE + 1000)
     time.sleep(0.3)
     assert len(receiver.got) == 2, "the second wait is two minutes"
+    d.tell(limit=1500)
     d.tell(forward=MINUTE)
     d.until(lambda a: "3 times" in a["problems"])
     assert len(receiver.got) == 3
@@ -428,7 +429,7 @@ def test_nothing_secret_stands_on_a_command_line_and_no_descriptor_is_handed_on(
     receiver.answers = ["hang"]
     configure(world, webhook={"url": receiver.url, "header": "Authorization: s3cret"},
               command="ls -l /proc/$$/fd > $W/fds; tr '\\0' '\\n' < /proc/$$/status | grep SigIgn > $W/ign; echo >> $W/fds")
-    d = drive(limit=3000)
+    d = drive(limit=10000)
     d.alert("secret")
     until(lambda: receiver.got)
     lines = [c for c in world.processes().values() if c.startswith("curl")]

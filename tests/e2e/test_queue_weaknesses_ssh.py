@@ -354,13 +354,16 @@ def test_w58_secrets_are_in_nobodys_arguments(lab):
     q = Queue(lab, servers=(("key", "key"),))
     secret = "hunter22222222"
     q.submit(f": {secret}; sleep 1; : {secret}", env={"TOKEN": secret})
-    tick = subprocess.Popen(lab.command("ctl", "env", *lab.env, "gpustow", "queue", "tick"), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
     seen = []
-    while tick.poll() is None or lab.processes("key", "run.sh"):
-        seen += lab.processes("ctl", secret) + lab.processes("key", secret)
-    assert tick.returncode == 0 and seen == []
-    assert q.state(1) in ("running", "completed")
+
+    def has_started():
+        tick = subprocess.Popen(lab.command("ctl", "env", *lab.env, "gpustow", "queue", "tick"), stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        while tick.poll() is None or lab.processes("key", "run.sh"):
+            seen.extend(lab.processes("ctl", secret) + lab.processes("key", secret))
+        return tick.returncode == 0 and q.state(1) in ("running", "completed")
+    until(has_started, 180)
+    assert seen == []
     q.until(lambda: q.state(1) == "completed")
     bad = lab.bash("key", "find /root/.gpustow /root/.cache/gpustow -perm /077 ! -type l")
     assert bad == "", bad

@@ -25,7 +25,7 @@ if not BUILD.is_absolute():
 PROGRAM = BUILD / "gpustow" if (BUILD / "gpustow").exists() else BUILD / "src" / "gpustow"
 JOB = Path(__file__).with_name("job.sh")
 CARD_MIB = 24576
-PATIENCE = 60
+PATIENCE = 180
 KILLED = (-9, 137)  # the first process was; the script below it was
 TERMINAL = {"ok", "failed", "timeout", "infeasible", "failed_oom", "cancelled"}
 

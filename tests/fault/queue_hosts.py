@@ -265,11 +265,17 @@ class Hosts:
         self.set_clock("ctl", 0)
 
     def settle_all(self, seconds):
-        """Passes until the record is quiet and no node has anything more to tell."""
-        def is_over():
+        """Passes until the record is quiet and no node has anything more to tell. The seconds are those in which nothing goes on."""
+        left, end = None, 0
+        while True:
             self.tick()
-            return self.record().is_quiet()
-        wait_for(is_over, seconds, lambda: f"quiet\n{self.story()}")
+            record = self.record()
+            if record.is_quiet():
+                break
+            now = [(j["id"], j["state"], j["attempt"]) for j in record.jobs.values()], sum(a["wants_reap"] for a in record.attempts.values())
+            if left != now:
+                left, end = now, time.monotonic() + seconds
+            assert time.monotonic() < end, f"nothing has gone on for {seconds} s\n{self.story()}"
 
         def is_clean():
             self.tick()
