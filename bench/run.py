@@ -251,11 +251,11 @@ def blocked_at(top, program, poll):
 
 
 def version(top, build, program):
-    text = subprocess.run([build / "bench" / "yardstick", "spawn", "400", build / "bench" / "empty", "--", program, "--version"],
+    text = subprocess.run([build / "bench" / "yardstick", "spawn", "1000", build / "bench" / "empty", "--", program, "--version"],
                           check=True, capture_output=True, text=True).stdout
     empty, ours = json.loads(text)["a"], json.loads(text)["b"]
     at_most("gpustow --version: times an empty C program", ours["median_us"] / empty["median_us"], 1.25, "",
-            f"{ours['median_us']:.0f} us and {empty['median_us']:.0f} us, 400 rounds in turn")
+            f"{ours['median_us']:.0f} us and {empty['median_us']:.0f} us, 1000 rounds in turn")
     at_most("gpustow --version: minor page faults", ours["faults"], 90, "", f"empty program: {empty['faults']}")
     if shutil.which("valgrind"):
         for name, command in (("an empty C program", [build / "bench" / "empty"]), ("gpustow --version", [program, "--version"])):
