@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "cli/cmd_run_options.h"
 #include "cli/command.h"
+#include "cli/global.h"
 
 static const struct program gpustow = {.name = "gpustow", .env_prefix = "GPUSTOW_"};
 static const struct program gpusched = {.name = "gpusched", .env_prefix = ""};
@@ -388,10 +389,19 @@ static bool is_ended(const char *word, size_t size)
 	return memchr(word, '\0', size) != NULL;
 }
 
+static void words_are_ended(const struct option_spec *o)
+{
+	assert_true(is_ended(o->name, sizeof(o->name)));
+	assert_true(is_ended(o->arg, sizeof(o->arg)));
+	assert_true(is_ended(o->text, sizeof(o->text)));
+}
+
 /* What the table says is what it may say: a summary without a full stop, options in order, an exec. */
 static void table(void **state)
 {
 	(void)state;
+	for (const struct option_spec *o = global_specs; *o->name; o++)
+		words_are_ended(o);
 	for (size_t i = 0; i < commands_n; i++) {
 		const struct command *c = commands[i];
 
@@ -404,9 +414,8 @@ static void table(void **state)
 		for (size_t k = 0; k < i; k++)
 			assert_string_not_equal(c->name, commands[k]->name);
 		for (const struct option_spec *o = c->options; o && *o->name; o++) {
-			assert_true(is_ended(o->name, sizeof(o->name)));
-			assert_true(is_ended(o->arg, sizeof(o->arg)));
-			assert_true(is_ended(o->text, sizeof(o->text)) && *o->text);
+			words_are_ended(o);
+			assert_true(*o->text);
 			assert_true((o->kind == OPTION_FLAG) == !*o->arg);
 			assert_true(o->offset < c->options_size);
 			for (const struct option_spec *p = c->options; p != o; p++)
