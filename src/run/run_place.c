@@ -358,10 +358,14 @@ static void bind_job(struct run *r, struct run_job *j, uint64_t bits)
 					strerror((int)-bound.log_offset));
 
 		set_why(j, why);
+		if (!r->said_log)
+			run_warn(r, "job %" PRIu64 " waits: %s (%s)", j->rec->no, why, log);
+		r->said_log = true;
 		json_decref(argv);
 		run_wake_in(r, 2000);
 		return;
 	}
+	r->said_log = false;
 	a = run_attempt_new(j);
 	a->declared_mib = bound.bound_vram;
 	a->timeout_ms = j->timeout_ms;

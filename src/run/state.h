@@ -159,6 +159,7 @@ struct run {
 	size_t n_acks, cap_acks;
 	bool has_launches; /* some attempt->launch waits for the commit */
 	bool said_journal; /* that the journal can't be written */
+	bool said_log; /* that a job's log can't; until one can */
 
 	struct event *turn_event, *poll_event, *soon_event, *file_event, *panel_event;
 	struct event *signals[3];

@@ -404,3 +404,15 @@ def test_a_run_whose_log_directory_was_copied_ends_with_a_sentence(world):
     (world.dir / "go").touch()
     second.wait()
     assert "job 1 finished [OK]" in second.out
+
+
+def test_a_log_directory_that_is_deleted_is_said(world):
+    world.jobs("[gpus=0 name=x] " + wait_for("go"), "[gpus=0 after=x] true", "[gpus=0 after=x] true")
+    r = world.run()
+    r.sees("job 1 started")
+    shutil.rmtree(world.logs)
+    (world.dir / "go").touch()
+    r.sees("WARN  job 2 waits: its log can't be written: No such file or directory .*/gpusched_logs/job002_cpu.log.$")
+    world.logs.mkdir(0o700)
+    r.wait()
+    assert "all 3 jobs done — 3 ok" in r.out and r.out.count("its log can't be written") == 1
