@@ -346,10 +346,11 @@ static void put_each(struct queue *q, struct cluster *c, struct cluster_plan *p,
 	}
 }
 
+/* In a lane they wait for those before them, though their node has them. */
 static bool has_waiting(const struct store_jobs *l)
 {
 	for (size_t i = 0; i < l->n; i++)
-		if (l->v[i].state == JOB_STATE_PENDING && !l->v[i].is_bound)
+		if (l->v[i].state == JOB_STATE_PENDING && (!l->v[i].is_bound || l->v[i].lane))
 			return true;
 	return false;
 }

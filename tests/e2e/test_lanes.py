@@ -359,6 +359,9 @@ def test_job_that_is_next_in_its_lane_is_edited(world, queue):
     a, b = queue.put(note("a")), queue.put(note("b"))
     queue.runs(first)
     assert queue.job(a)["is_bound"] == 1
+    said = world.ask("job", "submit", "--lane", LANE, "--vram", "1000", "--", "true").out
+    assert said == f"job {b + 1} submitted: place 3 in lane {LANE}, behind {first} (running), {a}, {b}; handed to local\n"
+    world.ask("job", "cancel", b + 1)
     r = json.loads(world.ask("job", "edit", a, "--vram", "3000", "--json").out)
     assert (r["job"]["vram_mb"], r["request"]) == (3000, False)
     assert promised_to(queue, a) == 3000 and queue.queued() == [a, b]
