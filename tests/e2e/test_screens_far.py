@@ -196,7 +196,7 @@ def test_a_confirmed_signal_ends_a_process_of_another_host(lab, strangers, watch
     t.keys("T").sees("key: the signal was sent")
     until(lambda: not strangers.is_there(big), why="its end")
     assert strangers.is_there(small)
-    lab.bash("key", f"rm /root/sim/foreign{big}.json")
+    lab.bash("key", f"rm -f /root/sim/foreign{big}.json")
     t.sees("Processes 1 on key GPU 1", rf"› +{small} ")
     t.keys("K").sees("SIGKILL to process")
     t.keys("Enter").sees("key: the signal was sent")
