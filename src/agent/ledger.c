@@ -3,7 +3,7 @@
  * memory of foreign peaks and the stamps of starts and ends. Pure but for what attribution asks of /proc: whether a
  * session's leader is still the one we know.
  */
-#include "agent/ledger.h"
+#include "agent/ledger_inner.h"
 
 #include "agent/attribute.h"
 #include "base/alloc.h"
@@ -13,38 +13,6 @@
 #include <string.h>
 
 #define XID_LATE_MS 1000
-
-/*
- * What was seen of a card's XIDs. The sampler counts from its own start, and it's started anew when the driver hangs,
- * which is when XIDs come: what an earlier one had seen is added.
- */
-struct xids {
-	char uuid[GPU_UUID_LEN];
-	struct gpu_xid last; /* as the sampler told it last */
-	struct gpu_xid before; /* of the samplers before */
-};
-
-struct stamp {
-	char uuid[GPU_UUID_LEN];
-	uint64_t asked;
-};
-
-struct ledger {
-	struct gpu_snapshot snap;
-	uint64_t number;
-	uint64_t fresh_number; /* of the last snapshot that had process lists of its own */
-	struct attempt_name *proc_owner; /* parallel to snap.procs; job 0: nobody of ours */
-	struct track *track;
-	struct promise_other *others;
-	size_t n_others;
-	struct ledger_hold *holds;
-	size_t n_holds;
-	struct stamp *stamps;
-	size_t n_stamps, cap_stamps;
-	struct xids *xids;
-	size_t n_xids, cap_xids;
-	uint64_t n_changes;
-};
 
 struct ledger *ledger_new(void)
 {
@@ -81,11 +49,6 @@ uint64_t ledger_number(const struct ledger *l)
 static int64_t used_of(const struct gpu_proc *p)
 {
 	return value_is_present(p->used_mib) && p->used_mib.v > 0 ? p->used_mib.v : 0;
-}
-
-static bool is_owned(const struct ledger *l, uint32_t proc)
-{
-	return l->proc_owner[proc].job != 0;
 }
 
 /* ---- a new snapshot ---- */
@@ -381,7 +344,7 @@ uid_t ledger_promiser(const struct ledger *l, const char *uuid)
 
 /* ---- room and charges ---- */
 
-static int64_t card_total(const struct ledger *l, const char *uuid)
+int64_t ledger_card_total(const struct ledger *l, const char *uuid)
 {
 	int at = gpu_find_uuid(&l->snap, uuid);
 
@@ -398,7 +361,7 @@ int64_t ledger_charge(const struct ledger *l, const struct attempt *a, uint32_t 
 	if (a->rec.state == ATTEMPT_ENDED)
 		return c->held_mib;
 	if (c->declared_mib < 0)
-		return card_total(l, c->uuid);
+		return ledger_card_total(l, c->uuid);
 	return budget_of(c->declared_mib, c->held_mib, c->peak_mib, a->policy.spike_buffer);
 }
 
@@ -427,32 +390,22 @@ bool ledger_set_holds(struct ledger *l, struct ledger_hold *rows, size_t n)
 }
 
 /* Beyond what the lane's running ones are charged already. */
-static int64_t hold_mib(const struct ledger *l, const struct ledger_hold *h)
+int64_t ledger_hold_mib(const struct ledger *l, const struct ledger_hold *h)
 {
-	int64_t next = h->next_mib < 0 ? card_total(l, h->uuid) : h->next_mib;
+	int64_t next = h->next_mib < 0 ? ledger_card_total(l, h->uuid) : h->next_mib;
 
 	return next > h->running_mib ? next - h->running_mib : 0;
 }
 
 /* What all lanes hold on a card, of those whose hold is told or of all. */
-static int64_t held_by_lanes(const struct ledger *l, const char *uuid, bool only_told)
+int64_t ledger_held_by_lanes(const struct ledger *l, const char *uuid, bool only_told)
 {
 	int64_t sum = 0;
 
 	for (size_t i = 0; i < l->n_holds; i++)
 		if (!strcmp(l->holds[i].uuid, uuid) && (l->holds[i].is_told || !only_told))
-			sum += hold_mib(l, &l->holds[i]);
+			sum += ledger_hold_mib(l, &l->holds[i]);
 	return sum;
-}
-
-static int64_t at_most(int64_t mib, int64_t limit)
-{
-	return limit <= 0 ? 0 : mib < limit ? mib : limit;
-}
-
-static bool is_charged(const struct attempt *a, uint32_t k)
-{
-	return a->rec.state != ATTEMPT_ENDED || a->cards[k].held_mib > 0;
 }
 
 static int64_t own_held(const struct ledger *l, uint32_t card)
@@ -496,7 +449,7 @@ void ledger_room(const struct ledger *l, const struct attempts *t, const struct 
 
 		if (h->order >= order || strcmp(h->uuid, g->uuid) != 0)
 			continue;
-		ret->budgets_mib += hold_mib(l, h);
+		ret->budgets_mib += ledger_hold_mib(l, h);
 		ret->n_ours += h->is_place;
 	}
 	/* Where nobody says which process holds what, our own are credited with what they were promised. */
@@ -505,158 +458,4 @@ void ledger_room(const struct ledger *l, const struct attempts *t, const struct 
 		held = ours;
 	ret->foreign_mib = budget_foreign(used, held, track_foreign_peaks(l->track, g->uuid),
 		policy->spike_buffer, policy->high_water);
-}
-
-/* ---- what others get to see ---- */
-
-static void add_row(struct sample *s, const struct ledger *l, const struct attempt *a, uint32_t k,
-	uint32_t card)
-{
-	const struct attempt_card *c = &a->cards[k];
-
-	s->rows = xreallocarray(s->rows, s->n_rows + 1, sizeof(*s->rows));
-	s->rows[s->n_rows++] = (struct ledger_row){
-		.name = a->name,
-		.card = card,
-		.declared_mib = c->declared_mib,
-		.budget_mib = ledger_charge(l, a, k),
-		.held_mib = c->held_mib,
-		.peak_mib = c->peak_mib,
-		.is_sampled = c->is_sampled,
-		.has_ended = a->rec.state == ATTEMPT_ENDED,
-	};
-}
-
-static uint32_t row_of(const struct sample *s, const struct attempt_name *n, uint32_t card)
-{
-	for (uint32_t i = 0; i < s->n_rows; i++)
-		if (s->rows[i].card == card && attempt_name_equal(&s->rows[i].name, n))
-			return i + 1;
-	return 0;
-}
-
-/* No more than what is left of the card beside what runs: that much is kept, and several lanes may wait for one card. */
-static void put_lane_mib(const struct ledger *l, struct sample *s)
-{
-	if (!l->n_holds)
-		return;
-	s->lane_mib = xcalloc(l->snap.n_cards + 1, sizeof(*s->lane_mib));
-	for (uint32_t i = 0; i < l->snap.n_cards; i++) {
-		int64_t left = card_total(l, l->snap.cards[i].uuid);
-
-		for (uint32_t k = 0; k < s->n_rows; k++)
-			left -= s->rows[k].card == i ? s->rows[k].budget_mib : 0;
-		s->lane_mib[i] = at_most(held_by_lanes(l, l->snap.cards[i].uuid, false), left);
-	}
-}
-
-static void add_hold(const struct ledger_hold *h, uint32_t card, int64_t mib, struct sample *s)
-{
-	uint32_t i = 0;
-
-	while (i < s->n_holds &&
-		(s->holds[i].card != card || strcmp(s->holds[i].queue, h->queue) != 0))
-		i++;
-	if (i == s->n_holds) {
-		s->holds[s->n_holds] = (struct sample_hold){.card = card};
-		memcpy(s->holds[s->n_holds++].queue, h->queue, ID_LEN);
-	}
-	s->holds[i].mib += mib;
-}
-
-/* Each queue's own, so that a controller can tell what it knows of itself from what it must be told. */
-static void put_holds(const struct ledger *l, struct sample *s)
-{
-	s->holds = xcalloc(l->n_holds + 1, sizeof(*s->holds));
-	for (size_t i = 0; i < l->n_holds; i++) {
-		int at = gpu_find_uuid(&l->snap, l->holds[i].uuid);
-
-		if (at >= 0 && hold_mib(l, &l->holds[i]) > 0)
-			add_hold(&l->holds[i], (uint32_t)at, hold_mib(l, &l->holds[i]), s);
-	}
-}
-
-void ledger_sample(
-	const struct ledger *l, const struct attempts *t, int64_t wall_ms, struct sample *ret)
-{
-	*ret = (struct sample){.wall_ms = wall_ms};
-	gpu_snapshot_copy(&l->snap, &ret->snap);
-	for (size_t i = 0; i < t->n; i++)
-		for (uint32_t k = 0; k < t->items[i]->n_cards; k++) {
-			int at = gpu_find_uuid(&l->snap, t->items[i]->cards[k].uuid);
-
-			if (at >= 0 && is_charged(t->items[i], k))
-				add_row(ret, l, t->items[i], k, (uint32_t)at);
-		}
-	ret->proc_row = xcalloc(l->snap.n_procs + 1, sizeof(*ret->proc_row));
-	for (uint32_t i = 0; i < l->snap.n_procs; i++)
-		if (is_owned(l, i))
-			ret->proc_row[i] = row_of(ret, &l->proc_owner[i], l->snap.procs[i].card);
-	ret->promised_mib = xcalloc(l->snap.n_cards + 1, sizeof(*ret->promised_mib));
-	for (uint32_t i = 0; i < l->snap.n_cards; i++)
-		ret->promised_mib[i] = ledger_promised(l, i, true);
-	put_lane_mib(l, ret);
-	put_holds(l, ret);
-}
-
-static size_t promise_at(struct promise_row *rows, size_t n, const char *uuid)
-{
-	size_t at = 0;
-
-	while (at < n && strcmp(rows[at].uuid, uuid) != 0)
-		at++;
-	return at;
-}
-
-/*
- * Others' promises are left room for: two users' lanes that wait for one card would otherwise refuse each other for ever.
- * Each card once, for all its holds.
- */
-static size_t add_holds(const struct ledger *l, struct promise_row *rows, size_t n, size_t max)
-{
-	for (size_t i = 0; i < l->n_holds; i++) {
-		const char *uuid = l->holds[i].uuid;
-		size_t at = promise_at(rows, n, uuid), k = 0;
-		int64_t mib = held_by_lanes(l, uuid, true), left = card_total(l, uuid);
-
-		while (k < i && strcmp(l->holds[k].uuid, uuid) != 0)
-			k++;
-		if (k < i || (at == n && n == max))
-			continue;
-		for (k = 0; k < l->n_others; k++)
-			left -= strcmp(l->others[k].row.uuid, uuid) ? 0 : l->others[k].row.mib;
-		mib = at_most(mib, left - (at < n ? rows[at].mib : 0));
-		if (mib && at == n) {
-			rows[n] = (struct promise_row){0};
-			memcpy(rows[n++].uuid, uuid, GPU_UUID_LEN);
-		}
-		if (mib)
-			rows[at].mib += mib;
-	}
-	return n;
-}
-
-size_t ledger_promises(
-	const struct ledger *l, const struct attempts *t, struct promise_row *ret, size_t max)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < t->n; i++) {
-		const struct attempt *a = t->items[i];
-
-		for (uint32_t k = 0; k < a->n_cards; k++) {
-			size_t at = promise_at(ret, n, a->cards[k].uuid);
-
-			if (!is_charged(a, k))
-				continue;
-			if (at == n && n == max)
-				continue;
-			if (at == n) {
-				ret[n] = (struct promise_row){0};
-				memcpy(ret[n++].uuid, a->cards[k].uuid, GPU_UUID_LEN);
-			}
-			ret[at].mib += ledger_charge(l, a, k);
-		}
-	}
-	return add_holds(l, ret, n, max);
 }

@@ -14,6 +14,7 @@
 #include "gpu/dcgm_lib.h"
 #include "gpu/nvml.h"
 #include "nvml_fixture.h"
+#include "value_assert.h"
 
 #include <math.h>
 #include <poll.h>
@@ -57,14 +58,6 @@ static struct dcgm_report read_all(struct dcgm *d)
 		fail_msg("%s: %s", dcgm_step_name(step), e.text);
 	return r;
 }
-
-static void assert_value_at(struct value v, int64_t want, int line)
-{
-	if (v.state != VALUE_PRESENT || v.v != want)
-		fail_msg("line %d: %s %lld, not %lld", line, value_state_name(v.state),
-			(long long)v.v, (long long)want);
-}
-#define assert_value(v, want) assert_value_at(v, want, __LINE__)
 
 static void assert_fails(const char *file, const char *text, const char *step, const char *words)
 {

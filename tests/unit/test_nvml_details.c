@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "gpu/nvml.h"
 #include "nvml_fixture.h"
+#include "value_assert.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -60,13 +61,6 @@ static struct gpu_snapshot plain(struct gpu_backend *b)
 	return ask(b, (struct gpu_ask){0});
 }
 
-static void assert_value_at(struct value v, int64_t want, int line)
-{
-	if (v.state != VALUE_PRESENT || v.v != want)
-		fail_msg("line %d: %s %lld, not %lld", line, value_state_name(v.state),
-			(long long)v.v, (long long)want);
-}
-#define assert_value(v, want) assert_value_at(v, want, __LINE__)
 #define M(s, i, what) ((s).cards[i].m[METRIC_##what])
 
 static void every_figure_arrives(void **state)

@@ -21,6 +21,7 @@
 #include "show/health.h"
 #include "show/once.h"
 #include "nvml_fixture.h"
+#include "value_assert.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -72,13 +73,6 @@ static void look_past(struct nvml *n)
 	gpu_snapshot_done(&s);
 }
 
-static void assert_value_at(struct value v, int64_t want, int line)
-{
-	if (v.state != VALUE_PRESENT || v.v != want)
-		fail_msg("line %d: %s %lld, not %lld", line, value_state_name(v.state),
-			(long long)v.v, (long long)want);
-}
-#define assert_value(v, want) assert_value_at(v, want, __LINE__)
 #define M(s, i, what) ((s).cards[i].m[METRIC_##what])
 
 static void put_text(const struct sample *s, bool with_timings, struct buf *out)
