@@ -1,5 +1,5 @@
 /*
- * Making a claim, opening it, its lock, the wish to end it (claim.h). Owns the order of syncs and renames; what the
+ * Making a claim, opening it, its lock (claim.h). Owns the order of syncs and renames; what the
  * files say is claim_spec.c's and claim_state.c's business. Must not decide whether a job may start.
  *
  * The stage new/<token>/ has the same `lock` as the claim it becomes: only its holder writes there or renames it, so that a
@@ -620,38 +620,4 @@ int claim_lock_holder(int claim_fd, pid_t *ret_pid)
 {
 	CLEANUP_CLOSE int fd = openat(claim_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd_lock_holder(fd, ret_pid);
-}
-
-int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms)
-{
-	char target[64];
-	const char *name = stop_reason_name(reason);
-	if (!name || reason == STOP_NONE || grace_ms < 0)
-		return -EINVAL;
-	snprintf(target, sizeof(target), "%s %lld", name, (long long)grace_ms);
-	if (symlinkat(target, claim_fd, "stop") < 0 && errno != EEXIST)
-		return -errno;
-	return 0;
-}
-
-int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms)
-{
-	char target[64];
-	ssize_t n = readlinkat(claim_fd, "stop", target, sizeof(target) - 1);
-	if (n < 0)
-		return -errno;
-	target[n] = '\0';
-	char *blank = strchr(target, ' ');
-	enum stop_reason reason = STOP_CANCEL;
-	int64_t grace = 0;
-	/* Whatever a later build writes there, it's a wish to end. */
-	if (blank) {
-		*blank = '\0';
-		grace = strtoll(blank + 1, NULL, 10);
-	}
-	if (stop_reason_from_name(target, &reason) < 0 || reason == STOP_NONE)
-		reason = STOP_CANCEL;
-	*ret_reason = reason;
-	*ret_grace_ms = grace < 0 ? 0 : grace;
-	return 0;
 }
