@@ -1,5 +1,5 @@
 /*
- * Making a claim, opening it, its lock, the wish to end it (claim.h). Owns the order of syncs and renames; what the
+ * Making a claim, opening it, its lock (claim.h). Owns the order of syncs and renames; what the
  * files say is claim_spec.c's and claim_state.c's business. Must not decide whether a job may start.
  *
  * The stage new/<token>/ has the same `lock` as the claim it becomes: only its holder writes there or renames it, so that a
@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/sync.h"
 #include "base/sys.h"
 #include "proc/proc.h"
 
@@ -193,15 +194,35 @@ static int stage_write(
 	return r;
 }
 
-static int stage_sync(struct claim_stage *g)
+#define STAGE_SYNCS 3
+
+/* What of a stage has to be durable; how many that are. */
+static size_t list_syncs(const struct claim_stage *g, struct fd_sync ret[STAGE_SYNCS])
 {
-	int r = fdatasync(g->state_fd) < 0 || fdatasync(g->spec_fd) < 0 ? -errno : 0;
+	ret[0] = (struct fd_sync){.fd = g->state_fd};
+	ret[1] = (struct fd_sync){.fd = g->spec_fd};
+	ret[2] = (struct fd_sync){.fd = g->fd, .is_dir = true};
 	/* A spare's names are durable already. */
-	if (!r && !g->was_spare && fsync(g->fd) < 0)
-		r = -errno;
+	return g->was_spare ? 2 : 3;
+}
+
+/* The first error among the n that were listed; closes the files. */
+static int end_sync(struct claim_stage *g, const struct fd_sync *s, size_t n)
+{
+	int r = 0;
+	for (size_t i = 0; !r && i < n; i++)
+		r = s[i].code;
 	close_one(&g->state_fd);
 	close_one(&g->spec_fd);
 	return r;
+}
+
+static int stage_sync(struct claim_stage *g)
+{
+	struct fd_sync s[STAGE_SYNCS];
+	size_t n = list_syncs(g, s);
+	fd_sync_all(s, n);
+	return end_sync(g, s, n);
 }
 
 /* The directory of a queue's claims is made with its first one. */
@@ -396,11 +417,23 @@ static void prepare(struct root *r, struct claim_order *o, struct claim_stage *g
 		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
 }
 
-static void sync_one(struct root *r, struct claim_order *o, struct claim_stage *g)
+static void sync_some(struct root *r, struct claim_order *o, struct claim_stage *g, size_t n)
 {
-	int code = stage_sync(g);
-	if (code < 0)
-		leave(r, g, o, err_sys(&o->err, code, "cannot write a claim into %s", r->path));
+	struct fd_sync s[CLAIM_TOGETHER_MAX * STAGE_SYNCS];
+	size_t first[CLAIM_TOGETHER_MAX + 1], n_syncs = 0;
+	for (size_t i = 0; i < n; i++) {
+		first[i] = n_syncs;
+		n_syncs += g[i].path[0] ? list_syncs(&g[i], s + n_syncs) : 0;
+	}
+	first[n] = n_syncs;
+	fd_sync_all(s, n_syncs);
+	for (size_t i = 0; i < n; i++) {
+		int code =
+			g[i].path[0] ? end_sync(&g[i], s + first[i], first[i + 1] - first[i]) : 0;
+		if (code < 0)
+			leave(r, &g[i], &o[i],
+				err_sys(&o[i].err, code, "cannot write a claim into %s", r->path));
+	}
 }
 
 static void bear(struct root *r, struct claim_order *o, struct claim_stage *g)
@@ -434,19 +467,13 @@ static void sync_parent(
 	}
 }
 
-/*
- * Each step is done for all before the next one begins. Where the file system puts every change of one moment into one
- * transaction, the first sync of many carries what the others ask for.
- */
+/* Each step is done for all before the next one begins, and what has to be durable before it is synced together. */
 static void make_some(struct root *r, struct claim_order *o, size_t n)
 {
 	struct claim_stage g[CLAIM_TOGETHER_MAX];
 	for (size_t i = 0; i < n; i++)
 		prepare(r, &o[i], &g[i]);
-	for (size_t i = 0; i < n; i++) {
-		if (g[i].path[0])
-			sync_one(r, &o[i], &g[i]);
-	}
+	sync_some(r, o, g, n);
 	for (size_t i = 0; i < n; i++) {
 		if (g[i].path[0])
 			bear(r, &o[i], &g[i]);
@@ -593,38 +620,4 @@ int claim_lock_holder(int claim_fd, pid_t *ret_pid)
 {
 	CLEANUP_CLOSE int fd = openat(claim_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	return fd < 0 ? -errno : fd_lock_holder(fd, ret_pid);
-}
-
-int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms)
-{
-	char target[64];
-	const char *name = stop_reason_name(reason);
-	if (!name || reason == STOP_NONE || grace_ms < 0)
-		return -EINVAL;
-	snprintf(target, sizeof(target), "%s %lld", name, (long long)grace_ms);
-	if (symlinkat(target, claim_fd, "stop") < 0 && errno != EEXIST)
-		return -errno;
-	return 0;
-}
-
-int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms)
-{
-	char target[64];
-	ssize_t n = readlinkat(claim_fd, "stop", target, sizeof(target) - 1);
-	if (n < 0)
-		return -errno;
-	target[n] = '\0';
-	char *blank = strchr(target, ' ');
-	enum stop_reason reason = STOP_CANCEL;
-	int64_t grace = 0;
-	/* Whatever a later build writes there, it's a wish to end. */
-	if (blank) {
-		*blank = '\0';
-		grace = strtoll(blank + 1, NULL, 10);
-	}
-	if (stop_reason_from_name(target, &reason) < 0 || reason == STOP_NONE)
-		reason = STOP_CANCEL;
-	*ret_reason = reason;
-	*ret_grace_ms = grace < 0 ? 0 : grace;
-	return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * How far an attempt came, in two slots of 512 bytes written in turn (claim.h, invariants 3 and 4), and an end as JSON.
+ * How far an attempt came, in two slots of 512 bytes written in turn (claim.h, invariants 3 and 4), an end as JSON, and the wish to end it.
  *
  * A slot, little-endian:  0 magic, 4 version, 6 bytes of payload, 8 sequence, 16 payload, 508 CRC of all before it.
  * The payload only grows: a reader takes what it knows and leaves zero what an older writer didn't have. The version
@@ -13,6 +13,8 @@
 #include "base/text.h"
 
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -192,6 +194,40 @@ int claim_write_record(int claim_fd, struct claim_record *rec, bool durable, str
 	if (r < 0)
 		return err_sys(e, r, "cannot write the state of a claim");
 	rec->seq = next.seq;
+	return 0;
+}
+
+int claim_put_stop(int claim_fd, enum stop_reason reason, int64_t grace_ms)
+{
+	char target[64];
+	const char *name = stop_reason_name(reason);
+	if (!name || reason == STOP_NONE || grace_ms < 0)
+		return -EINVAL;
+	snprintf(target, sizeof(target), "%s %lld", name, (long long)grace_ms);
+	if (symlinkat(target, claim_fd, "stop") < 0 && errno != EEXIST)
+		return -errno;
+	return 0;
+}
+
+int claim_get_stop(int claim_fd, enum stop_reason *ret_reason, int64_t *ret_grace_ms)
+{
+	char target[64];
+	ssize_t n = readlinkat(claim_fd, "stop", target, sizeof(target) - 1);
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	char *blank = strchr(target, ' ');
+	enum stop_reason reason = STOP_CANCEL;
+	int64_t grace = 0;
+	/* Whatever a later build writes there, it's a wish to end. */
+	if (blank) {
+		*blank = '\0';
+		grace = strtoll(blank + 1, NULL, 10);
+	}
+	if (stop_reason_from_name(target, &reason) < 0 || reason == STOP_NONE)
+		reason = STOP_CANCEL;
+	*ret_reason = reason;
+	*ret_grace_ms = grace < 0 ? 0 : grace;
 	return 0;
 }
 

@@ -12,13 +12,16 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/parse.h"
+#include "base/sync.h"
 #include "base/text.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static void check_hex(const uint8_t *digest, size_t n, const char *expected)
 {
@@ -330,6 +333,57 @@ static void tells_file_systems(void **state)
 	assert_int_equal(fs_is_network("/nowhere/at/all"), -ENOENT);
 }
 
+/* Files and a directory, in the process that asked first and in one forked from it; what can't be synced has its own error. */
+static void sync_some(void)
+{
+	char path[] = "/tmp/gpustow-sync-XXXXXX", name[64];
+	struct fd_sync s[200];
+
+	assert_non_null(mkdtemp(path));
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		snprintf(name, sizeof(name), "%s/%zu", path, i);
+		s[i] = (struct fd_sync){.fd = i ? open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+						: open(path, O_RDONLY | O_CLOEXEC),
+			.is_dir = !i,
+			.code = 77};
+		assert_true(s[i].fd >= 0);
+		assert_true(!i || write(s[i].fd, "x", 1) == 1);
+	}
+	fd_sync_all(s, ARRAY_LEN(s));
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		assert_int_equal(s[i].code, 0);
+	close(s[3].fd);
+	close(s[199].fd);
+	fd_sync_all(s, ARRAY_LEN(s));
+	for (size_t i = 0; i < ARRAY_LEN(s); i++)
+		assert_int_equal(s[i].code, i == 3 || i == 199 ? -EBADF : 0);
+	fd_sync_all(s + 3, 1);
+	assert_int_equal(s[3].code, -EBADF);
+	fd_sync_all(s, 0);
+	for (size_t i = 0; i < ARRAY_LEN(s); i++) {
+		if (i != 3 && i != 199)
+			close(s[i].fd);
+		snprintf(name, sizeof(name), "%s/%zu", path, i);
+		unlink(name);
+	}
+	rmdir(path);
+}
+
+static void syncs_together(void **state)
+{
+	int status;
+	pid_t pid;
+
+	sync_some();
+	pid = fork();
+	if (pid == 0) {
+		sync_some();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(sha1_vectors),
@@ -343,7 +397,8 @@ int main(void)
 		cmocka_unit_test(errors_wrap), cmocka_unit_test(replaces_whole_files),
 		cmocka_unit_test(trees_go_without_following_links),
 		cmocka_unit_test(locks_exclude_other_processes),
-		cmocka_unit_test(closes_all_but_the_kept), cmocka_unit_test(tells_file_systems)};
+		cmocka_unit_test(closes_all_but_the_kept), cmocka_unit_test(tells_file_systems),
+		cmocka_unit_test(syncs_together)};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
