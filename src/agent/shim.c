@@ -5,6 +5,7 @@
 #include "agent/shim.h"
 #include "agent/leader.h"
 #include "agent/supervise.h"
+#include "base/sys.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -133,6 +134,13 @@ void shim_ring(const struct root *r, const char *name, bool may_start_agent)
 		execute_agent(r);
 }
 
+/* The claim's directory is gone, by whoever removed the root: nobody can ever read of the end. */
+static bool is_removed(const struct shim *h)
+{
+	struct sys_stat st;
+	return sys_fstat(h->claim_fd, &st) == 0 && st.nlink == 0;
+}
+
 /* The end is durable before anybody hears of it. A disk that takes nothing is tried again, for as long as it takes. */
 static void put_end(struct shim *h, const struct attempt_end *end)
 {
@@ -144,6 +152,8 @@ static void put_end(struct shim *h, const struct attempt_end *end)
 			code = claim_write_record(h->claim_fd, &h->rec, true, NULL);
 		if (!code)
 			break;
+		if (is_removed(h))
+			return;
 		int64_t again_ms = clock_boot_ms() + LOOK_MS;
 		for (int64_t now = clock_boot_ms(); now < again_ms; now = clock_boot_ms()) {
 			wait_event(h, again_ms - now);

@@ -1131,6 +1131,19 @@ static void test_unheard_end_starts_an_agent(void **state)
 
 /* --- faults --- */
 
+/* Somebody removes the root under a running job: its end can be told to nobody, and the shim doesn't stay for ever. */
+static void test_claim_is_removed(void **state)
+{
+	struct job j;
+	job_init(&j, "echo $$ > up; while ! test -e go; do sleep 0.02; done; exit 3");
+	job_start(&j);
+	wait_pid_file(&j, "up");
+	assert_int_equal(fd_remove_tree_at(AT_FDCWD, j.f.root.path), 0);
+	make_file(&j, "go");
+	assert_int_equal(wait_shim(&j), 0);
+	job_done(&j);
+}
+
 #ifdef GPUSTOW_FAULT_POINTS
 static void fork_with_fault(struct job *j, const char *fault)
 {
@@ -1337,6 +1350,7 @@ static int run_all(void)
 		cmocka_unit_test(test_bell_of_a_short_job),
 		cmocka_unit_test(test_bell_of_a_lane),
 		cmocka_unit_test(test_unheard_end_starts_an_agent),
+		cmocka_unit_test(test_claim_is_removed),
 #ifdef GPUSTOW_FAULT_POINTS
 		cmocka_unit_test(test_shim_killed_before_exec),
 		cmocka_unit_test(test_start_that_cannot_be_recorded),
