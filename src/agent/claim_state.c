@@ -1,5 +1,6 @@
 /*
- * How far an attempt came, in two slots of 512 bytes written in turn (claim.h, invariants 3 and 4), an end as JSON, and the wish to end it.
+ * How far an attempt came, in two slots of 512 bytes written in turn (claim.h, invariants 3 and 4), an end as JSON, and
+ * the wish to end it.
  *
  * A slot, little-endian:  0 magic, 4 version, 6 bytes of payload, 8 sequence, 16 payload, 508 CRC of all before it.
  * The payload only grows: a reader takes what it knows and leaves zero what an older writer didn't have. The version
