@@ -26,8 +26,7 @@ static void segment_ends(const struct view_card *c, int64_t cells, int64_t ends[
 	int64_t mib[SEGMENT_N] = {
 		[SEGMENT_OWN] = clamp(c->own_mib, 0, c->total_mib),
 		/* What others hold, and what they were promised. */
-		[SEGMENT_FOREIGN] =
-			clamp(c->foreign_mib + c->promised_mib, 0, 2 * c->total_mib),
+		[SEGMENT_FOREIGN] = clamp(c->foreign_mib + c->promised_mib, 0, 2 * c->total_mib),
 	};
 	int64_t sum = 0;
 

@@ -93,6 +93,12 @@ static void test_g1_g2_own_group_and_a_process_that_cannot_be(void **state)
 	assert_int_equal(s.pgid, getpgid(0));
 	assert_int_equal(s.sid, getsid(0));
 	assert_int_equal(proc_read_stat(INT32_MAX, &s), -ESRCH);
+
+	pid_t pid = child_that_waits();
+	assert_int_equal(setpgid(pid, pid), 0);
+	assert_int_equal(proc_read_stat(pid, &s), 0);
+	assert_int_equal(s.pgid, pid);
+	end_child(pid);
 }
 
 static void test_identity(void **state)
