@@ -85,7 +85,6 @@ static int take_signals(struct agent *a, struct err *e)
 {
 	sigset_t set;
 
-	shim_reset_signals();
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);

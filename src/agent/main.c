@@ -7,6 +7,7 @@
 #include "agent/detach.h"
 #include "agent/self.h"
 #include "agent/server.h"
+#include "agent/shim.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,8 +40,10 @@ static int serve_detached(const char *root, struct detach *d)
 	static const struct agent_options options = {.agent_exe = "/proc/self/exe"};
 	static struct agent agent;
 	struct err e = {0};
-	int r = agent_init(&agent, root, &options, &e);
+	int r;
 
+	shim_reset_signals();
+	r = agent_init(&agent, root, &options, &e);
 	if (r) {
 		/* Somebody has the lock: he serves, and that's as good. */
 		detach_ready(d, r == -EAGAIN ? NULL : e.text);
