@@ -4,6 +4,7 @@
  */
 #include "agent/chores.h"
 #include "agent/facts_of_end.h"
+#include "agent/helper.h"
 #include "agent/job_dir.h"
 #include "base/cleanup.h"
 #include "base/fault.h"
@@ -11,10 +12,6 @@
 #include "core/wire.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static void say(int fd, json_t *msg)
@@ -73,46 +70,23 @@ static json_t *do_one(const struct root *r, struct chore *c, int *fd)
 	return result_of(0, &e);
 }
 
-__attribute__((noreturn)) static void work(
-	const struct root *r, struct chore *const *items, size_t n, int fd, pid_t parent)
-{
-	struct root own = *r;
-	struct sigaction action = {.sa_handler = SIG_DFL};
-	sigset_t none;
-	int keep[2] = {fd < own.fd ? fd : own.fd, fd < own.fd ? own.fd : fd};
+struct batch {
+	const struct root *root;
+	struct chore *const *items;
+	size_t n;
+};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(0);
-	prctl(PR_SET_CHILD_SUBREAPER, 0);
-	prctl(PR_SET_NAME, CHORE_NAME);
-	for (int i = 1; i < NSIG; i++)
-		sigaction(i, &action, NULL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	fd_close_from(3, keep, 2);
-	for (size_t i = 0; i < n; i++)
-		say(fd, do_one(&own, items[i], &fd));
-	_exit(0);
+static void work(int fd, void *arg)
+{
+	const struct batch *b = arg;
+
+	for (size_t i = 0; i < b->n; i++)
+		say(fd, do_one(b->root, b->items[i], &fd));
 }
 
 pid_t chore_fork(const struct root *r, struct chore *const *items, size_t n, int *ret_fd)
 {
-	pid_t self = getpid(), pid;
-	int sv[2], code;
+	struct batch b = {.root = r, .items = items, .n = n};
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
-		return -errno;
-	pid = fork();
-	code = pid < 0 ? -errno : 0;
-	if (pid == 0)
-		work(r, items, n, sv[1], self);
-	close(sv[1]);
-	if (code < 0) {
-		close(sv[0]);
-		return code;
-	}
-	fd_set_nonblock(sv[0], true);
-	*ret_fd = sv[0];
-	return pid;
+	return helper_fork(CHORE_NAME, r->fd, work, &b, ret_fd);
 }

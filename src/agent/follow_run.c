@@ -3,17 +3,14 @@
  * the look every second remains.
  */
 #include "agent/follow.h"
+#include "agent/helper.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "core/wire.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/inotify.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define HEAR_MS 20 /* a job that writes line by line wakes nobody for each of them */
@@ -95,23 +92,12 @@ static void wait_for_something(struct reader *x, int64_t now_ms)
 	take_words(x, now_ms);
 }
 
-__attribute__((noreturn)) static void read_it(const struct follow *f, int fd, pid_t parent)
+static void read_it(int fd, void *arg)
 {
+	const struct follow *f = arg;
 	struct reader x = {.file = *f, .link = {.fd = fd}, .notify_fd = -1, .watch = -1};
-	struct sigaction action = {.sa_handler = SIG_DFL};
 	struct err e = {0};
-	sigset_t none;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(0);
-	prctl(PR_SET_CHILD_SUBREAPER, 0);
-	prctl(PR_SET_NAME, FOLLOW_NAME);
-	for (int i = 1; i < NSIG; i++)
-		sigaction(i, &action, NULL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	fd_close_from(3, &fd, 1);
 	x.notify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	x.file.look_at_ms = clock_boot_ms();
 	for (;;) {
@@ -131,21 +117,5 @@ __attribute__((noreturn)) static void read_it(const struct follow *f, int fd, pi
 
 pid_t follow_fork(const struct follow *f, int *ret_fd)
 {
-	pid_t self = getpid(), pid;
-	int sv[2], code;
-
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
-		return -errno;
-	pid = fork();
-	code = pid < 0 ? -errno : 0;
-	if (pid == 0)
-		read_it(f, sv[1], self);
-	close(sv[1]);
-	if (code < 0) {
-		close(sv[0]);
-		return code;
-	}
-	fd_set_nonblock(sv[0], true);
-	*ret_fd = sv[0];
-	return pid;
+	return helper_fork(FOLLOW_NAME, -1, read_it, (void *)(uintptr_t)f, ret_fd);
 }

@@ -4,6 +4,7 @@
  */
 #include "agent/profiler.h"
 
+#include "agent/helper.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,25 +74,15 @@ static bool wait_period(int fd)
 	return poll(&p, 1, PERIOD_MS) == 0;
 }
 
-static _Noreturn void helper_main(int fd, pid_t parent)
+static void helper_main(int fd, void *arg)
 {
 	const char *path = getenv("GPUSTOW_DCGM_PATH");
 	static struct dcgm_report report;
 	enum dcgm_step step = DCGM_STEP_NONE;
 	struct dcgm *d = NULL;
 	struct err e = {0};
-	sigset_t none;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(0);
-	prctl(PR_SET_CHILD_SUBREAPER, 0);
-	prctl(PR_SET_NAME, PROFILER_NAME);
-	fd_close_from(3, &fd, 1);
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, sig == SIGPIPE ? SIG_IGN : SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)arg;
 	if (!dcgm_open(path && *path ? path : NULL, &d, &step, &e))
 		while (!dcgm_read(d, clock_wall_ms(), &report, &step, &e) &&
 			!say(fd, &report, DCGM_STEP_NONE, "") && wait_period(fd))
@@ -101,8 +91,7 @@ static _Noreturn void helper_main(int fd, pid_t parent)
 		report.n_cards = 0;
 		say(fd, &report, step, e.text);
 	}
-	/* What a connection has made goes with it; whoever waits here for a library's threads may wait for ever. */
-	_exit(0);
+	/* Nothing is closed: whoever waits here for a library's threads may wait for ever. */
 }
 
 /* ---- the parent: life of the helper ---- */
@@ -158,30 +147,19 @@ static void fail(struct profiler *p, enum dcgm_step step, const char *why, int64
 
 static void start_helper(struct profiler *p, int64_t now_ms)
 {
-	pid_t self = getpid(), pid;
-	int sv[2];
+	pid_t pid;
+	int fd;
 
 	p->state = STARTING;
 	p->started_ms = p->heard_ms = now_ms;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
-		fail(p, DCGM_STEP_CONNECT, "no helper process can be started", now_ms);
-		return;
-	}
-	pid = fork();
-	if (pid == 0) {
-		close(sv[0]);
-		helper_main(sv[1], self);
-	}
-	close(sv[1]);
+	pid = helper_fork(PROFILER_NAME, -1, helper_main, NULL, &fd);
 	if (pid < 0) {
-		close(sv[0]);
 		fail(p, DCGM_STEP_CONNECT, "no helper process can be started", now_ms);
 		return;
 	}
-	fd_set_nonblock(sv[0], true);
 	p->child = pid;
 	p->is_killed = false;
-	p->fd = sv[0];
+	p->fd = fd;
 }
 
 void profiler_want(struct profiler *p, bool is_wanted, int64_t now_ms)

@@ -4,6 +4,7 @@
  */
 #include "agent/sampler.h"
 
+#include "agent/helper.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -255,23 +255,13 @@ static int eye_answer(const struct eye *y, const struct gpu_snapshot *s, uint64_
 	return fd_write_all(y->fd, b.data, b.len);
 }
 
-static _Noreturn void eye_main(int fd, pid_t parent, sampler_open_fn *open)
+static void eye_main(int fd, void *arg)
 {
-	struct eye y = {.fd = fd, .open = open, .facts = facts_new()};
+	const struct sampler *parent = arg;
+	struct eye y = {.fd = fd, .open = parent->open, .facts = facts_new()};
 	struct gpu_snapshot s = {0};
 	struct request q;
-	sigset_t none;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(0);
-	prctl(PR_SET_CHILD_SUBREAPER, 0);
-	prctl(PR_SET_NAME, "gpustow-sampler");
-	fd_close_from(3, &fd, 1);
-	for (int sig = 1; sig < NSIG; sig++)
-		signal(sig, sig == SIGPIPE ? SIG_IGN : SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
 	while (eye_next(&y, &q)) {
 		eye_look(&y, (unsigned)q.flags, &s);
 		if (eye_answer(&y, &s, q.number))
@@ -279,7 +269,6 @@ static _Noreturn void eye_main(int fd, pid_t parent, sampler_open_fn *open)
 		gpu_snapshot_done(&s);
 		s = (struct gpu_snapshot){0};
 	}
-	_exit(0);
 }
 
 /* ---- the parent ---- */
@@ -339,27 +328,15 @@ static void back_off(struct sampler *s, int64_t now_ms)
 
 static void start_child(struct sampler *s, int64_t now_ms)
 {
-	pid_t self = getpid(), pid;
-	int sv[2];
+	int fd;
+	pid_t pid = helper_fork("gpustow-sampler", -1, eye_main, s, &fd);
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
-		back_off(s, now_ms);
-		return;
-	}
-	pid = fork();
-	if (pid == 0) {
-		close(sv[0]);
-		eye_main(sv[1], self, s->open);
-	}
-	close(sv[1]);
 	if (pid < 0) {
-		close(sv[0]);
 		back_off(s, now_ms);
 		return;
 	}
-	fd_set_nonblock(sv[0], true);
 	s->child = pid;
-	s->fd = sv[0];
+	s->fd = fd;
 	s->started_ms = now_ms;
 	s->killed_ms = 0;
 }

@@ -30,6 +30,25 @@ int fd_write_all(int fd, const void *bytes, size_t n)
 	return 0;
 }
 
+int fd_push(int fd, struct buf *b, size_t *taken, size_t piece)
+{
+	while (*taken < b->len) {
+		size_t left = b->len - *taken;
+		ssize_t n = write(fd, b->data + *taken, left < piece ? left : piece);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return 0;
+		if (n <= 0)
+			return -EIO;
+		*taken += (size_t)n;
+	}
+	buf_clear(b);
+	*taken = 0;
+	return 0;
+}
+
 int fd_pwrite_all(int fd, const void *bytes, size_t n, off_t off)
 {
 	const char *p = bytes;

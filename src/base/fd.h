@@ -11,6 +11,11 @@
 
 /* Writes all n bytes or returns -errno (EINTR is retried; EAGAIN is returned). */
 int fd_write_all(int fd, const void *bytes, size_t n);
+/*
+ * Writes what of *b comes after *taken, in pieces of at most `piece` bytes, as far as a non-blocking fd takes it. 0: all is
+ * written (*b is empty then, *taken 0), or the rest has to wait; -EIO: nobody is there any more.
+ */
+int fd_push(int fd, struct buf *b, size_t *taken, size_t piece);
 /* pwrite of all n bytes at off. */
 int fd_pwrite_all(int fd, const void *bytes, size_t n, off_t off);
 /* Appends everything up to end of file to *b; more than `max` bytes: -EFBIG. */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "tui/lend.h"
 
@@ -184,22 +185,7 @@ static void say(struct screen *s, const char *bytes)
 
 int screen_push(struct screen *s)
 {
-	while (screen_has_backlog(s)) {
-		size_t left = s->backlog.len - s->taken;
-		ssize_t n =
-			write(way_back.fd, s->backlog.data + s->taken, left < PIECE ? left : PIECE);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return 0;
-		if (n <= 0)
-			return -EIO;
-		s->taken += (size_t)n;
-	}
-	buf_clear(&s->backlog);
-	s->taken = 0;
-	return 0;
+	return fd_push(way_back.fd, &s->backlog, &s->taken, PIECE);
 }
 
 bool screen_has_backlog(const struct screen *s)

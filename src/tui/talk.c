@@ -1,6 +1,8 @@
 /* Lines in and sentences out, without waiting for either side (talk.h). */
 #include "tui/talk.h"
 
+#include "base/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -52,29 +54,9 @@ bool talk_is_waiting(const struct talk *t)
 	return t->waiting.len > t->taken;
 }
 
-/* -EIO: nobody is there any more. */
-static int push(struct talk *t)
-{
-	while (talk_is_waiting(t)) {
-		size_t left = t->waiting.len - t->taken;
-		ssize_t n = write(t->fd, t->waiting.data + t->taken, left < PIECE ? left : PIECE);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return 0;
-		if (n <= 0)
-			return -EIO;
-		t->taken += (size_t)n;
-	}
-	buf_clear(&t->waiting);
-	t->taken = 0;
-	return 0;
-}
-
 static void push_or_wait(struct talk *t)
 {
-	if (push(t) < 0)
+	if (fd_push(t->fd, &t->waiting, &t->taken, PIECE) < 0)
 		end(t);
 	else if (talk_is_waiting(t))
 		event_add(t->writable, NULL);
@@ -164,7 +146,9 @@ void talk_done(struct talk *t)
 
 	if (!t->writable)
 		return;
-	for (int turns = 0; turns < 2 && !push(t) && talk_is_waiting(t); turns++)
+	for (int turns = 0;
+		turns < 2 && !fd_push(t->fd, &t->waiting, &t->taken, PIECE) && talk_is_waiting(t);
+		turns++)
 		poll(&pfd, 1, LEAVE_MS / 2);
 	if (t->readable)
 		event_free(t->readable);
