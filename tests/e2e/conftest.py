@@ -6,8 +6,9 @@ import pytest
 
 import harness
 
-# Started in the background of a script SIGINT would be ignored, and by every program of the tests as well.
+# Started in the background of a script SIGINT would be ignored, below nohup SIGHUP, and by every program of the tests as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

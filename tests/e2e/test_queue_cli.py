@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -538,7 +539,7 @@ def test_advise_knows_what_ran(queue):
     assert a["runs"] == 1 and a["peak_max_mb"] == 3000 and a["confidence"] == "low"
     # A fifth on top after one run, rounded up to a quarter of a GiB.
     assert a["suggested_vram_mb"] == 3840
-    (b,) = queue.json("job", "advise", "--", "gpustow simjob --vram 9000 --hold 1")["advice"]
+    (b,) = queue.json("job", "advise", "--", "gpustow simjob --vram 9000 --ramp 2 --hold 1")["advice"]
     assert b == a
     assert "suggested: --vram 3840M --gpus 1" in queue.ask("job", "advise", str(job)).out
     assert "nothing is known of" in queue.ask("job", "advise", "--", "./other").out
@@ -575,7 +576,7 @@ INSERT INTO jobs (id, name, command, state, vram_mb, created_at) VALUES
 
 def make_nvidb(path):
     """What makes a file a Python nvidb's, with one job that waits."""
-    with sqlite3.connect(path) as d:
+    with closing(sqlite3.connect(path)) as d:
         d.executescript(NVIDB)
 
 

@@ -1,10 +1,15 @@
 """Rounds of one module run two at a time: most of a round is waiting."""
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from bed import PROGRAM
+
+# What a script in the background or nohup ignores would be ignored by every program of the tests as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 AT_ONCE = int(os.environ.get("GPUSTOW_FAULT_AT_ONCE", "3"))
 
