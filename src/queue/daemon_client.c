@@ -62,7 +62,7 @@ static bool is_dead(int dir, const char *name)
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
 
-	snprintf(to.sun_path, sizeof(to.sun_path), "/proc/self/fd/%d/%s", dir, name);
+	snprintf(to.sun_path, sizeof(to.sun_path), "/proc/self/fd/%d/%.40s", dir, name);
 	r = fd < 0 || !connect(fd, (struct sockaddr *)&to, sizeof(to)) ? 0 : errno;
 	if (fd >= 0)
 		close(fd);
