@@ -166,6 +166,22 @@ char *file_immutable_uri(const char *path)
 	return buf_take(&b);
 }
 
+void file_machine_key(const char *path, char ret[static 65])
+{
+	CLEANUP_FREE char *uri = file_immutable_uri(path);
+	sqlite3_stmt *st = NULL;
+	sqlite3 *db = NULL;
+
+	ret[0] = '\0';
+	if (sqlite3_open_v2(uri, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) == SQLITE_OK &&
+		sqlite3_prepare_v2(db, "SELECT value FROM meta WHERE key = 'machine_key'", -1, &st,
+			NULL) == SQLITE_OK &&
+		sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_TEXT)
+		snprintf(ret, 65, "%s", (const char *)sqlite3_column_text(st, 0));
+	sqlite3_finalize(st);
+	sqlite3_close(db);
+}
+
 static bool has_schema_version(const char *path)
 {
 	CLEANUP_FREE char *uri = file_immutable_uri(path);

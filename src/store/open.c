@@ -268,13 +268,27 @@ static int prepare(struct store *s, struct err *e)
 
 /* ---- opening ---- */
 
+/*
+ * On a network's disk another machine's locks aren't seen: a change that's under way there looks like one that was
+ * interrupted, and whoever may write would take it back.
+ */
+static bool may_be_elsewheres(const struct store *s)
+{
+	char key[65];
+
+	if (!s->is_on_network)
+		return false;
+	file_machine_key(s->path, key);
+	return key[0] && strcmp(key, s->machine_key) != 0;
+}
+
 static int open_checked(struct store *s, bool *ret_old, struct err *e)
 {
+	bool may_write = s->mode == STORE_WRITE && !may_be_elsewheres(s);
 	int version = 0, r;
 
 	*ret_old = false;
-	r = store_connect(
-		s, s->mode == STORE_WRITE ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, e);
+	r = store_connect(s, may_write ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, e);
 	if (r == 0)
 		r = schema_version(s, &version, e);
 	if (r == 0 && version > STORE_VERSION)
@@ -285,6 +299,33 @@ static int open_checked(struct store *s, bool *ret_old, struct err *e)
 		return 0;
 	}
 	return r == 0 ? read_identity(s, e) : r;
+}
+
+/* Whether a change was interrupted (its writer was killed), and has to be taken back before anybody can read. */
+static bool is_half_changed(const struct store *s)
+{
+	return s->db && sqlite3_extended_errcode(s->db) == SQLITE_READONLY_ROLLBACK;
+}
+
+/* SQLite takes it back at the first look of a connection that may write. */
+static int take_back(struct store *s, struct err *e)
+{
+	int version, r;
+
+	store_disconnect(s);
+	if (may_be_elsewheres(s))
+		return err_set(e, -EROFS,
+			"the queue's database %s was left in the middle of a change, or is being changed, on the machine that it belongs to; try again, or give a command there (`gpustow queue status`)",
+			s->path);
+	r = lock_take(s, s->lock_wait_ms, e);
+	if (r < 0)
+		return r;
+	r = store_connect(s, SQLITE_OPEN_READWRITE, e);
+	if (r == 0)
+		r = schema_version(s, &version, e);
+	store_disconnect(s);
+	lock_drop(s);
+	return r;
 }
 
 static int open_file(struct store *s, struct err *e)
@@ -307,6 +348,11 @@ static int open_file(struct store *s, struct err *e)
 			return r;
 	}
 	r = open_checked(s, &is_old, e);
+	if (r < 0 && is_half_changed(s)) {
+		r = take_back(s, e);
+		if (r == 0)
+			r = open_checked(s, &is_old, e);
+	}
 	if (r == 0 && is_old) {
 		r = prepare(s, e);
 		if (r == -EACCES || r == -EROFS || r == -EPERM)

@@ -101,6 +101,11 @@ char *file_immutable_uri(const char *path);
 int file_identity(const char *path, uint64_t *ret_dev, uint64_t *ret_ino);
 bool file_is_same(const char *a, const char *b); /* both are there and one file */
 /*
+ * Which machine a database belongs to, read past locks and journals: it's written once, when the file is made. "" when it
+ * can't be read.
+ */
+void file_machine_key(const char *path, char ret[static 65]);
+/*
  * Who else has the database open: by its log's shared memory; where it has none (on a network file system), a process of this
  * account on this machine, by /proc. 0: nobody.
  */

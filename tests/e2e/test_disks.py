@@ -9,6 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -336,6 +337,51 @@ def test_what_a_killed_daemon_left_in_the_local_place_is_tidied(world, disk):
             p.unlink(missing_ok=True)
 
 
+def elsewhere(world, *words, code=0):
+    """As on another machine: one with another id, the same one in a mount namespace with another /etc/machine-id."""
+    other = world.dir / "machine-id"
+    other.write_text("0123456789abcdef0123456789abcdef\n")
+    if sh("unshare", "--mount", "mount", "--bind", other, "/etc/machine-id").returncode:
+        pytest.skip("no mount namespace can be made here")
+    s = world.spawn("unshare", "--mount", "sh", "-c", f"mount --bind {other} /etc/machine-id && exec \"$@\"", "sh", program(), *words)
+    s.wait(code)
+    return s
+
+
+# Killed with a part of its change in the file, and what was there before in the journal beside it.
+HALF = """
+import os, sqlite3, sys
+d = sqlite3.connect(sys.argv[1], isolation_level=None)
+d.execute("PRAGMA cache_size=1")
+d.execute("BEGIN IMMEDIATE")
+d.execute("UPDATE jobs SET command = hex(zeroblob(400000))")
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_writer_that_was_killed_stops_no_reader(world, disk):
+    queue = Queue(world, disk.at / "home")
+    queue.submit("true")
+    db, journal = queue.home / "queue.db", queue.home / "queue.db-journal"
+
+    def half():
+        subprocess.run([sys.executable, "-c", HALF, str(db)], check=False)
+        assert is_half()
+
+    def is_half():
+        return journal.exists() and journal.stat().st_size > 0
+    half()
+    world.ask("queue", "status", "--no-tick")
+    assert not is_half()
+    # Another machine can't know whether that's a change under way here: it changes nothing, and says so.
+    half()
+    r = elsewhere(world, "job", "ls", code=1)
+    assert "in the middle of a change" in r.err and is_half(), r.err
+    r = elsewhere(world, "job", "submit", "--no-tick", "--", "true", code=1)
+    assert "in the middle of a change" in r.err and is_half(), r.err
+    assert len(world.ask_json("job", "ls", "--json", "--no-tick")["jobs"]) == 1 and not is_half()
+
+
 def test_restore_sees_who_has_it_open_there(world, disk):
     """There's no log there whose lock would tell: a command that only looks on has the file open, and that's seen."""
     queue = Queue(world, disk.at / "home")
@@ -350,30 +396,20 @@ def test_restore_sees_who_has_it_open_there(world, disk):
 
 
 def test_another_machine_only_reads_it(world, disk):
-    """Another machine is one with another id: here the same, in a mount namespace with another /etc/machine-id."""
     queue = Queue(world, disk.at / "home")
     first = queue.submit("true")
-    (world.dir / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
-    if sh("unshare", "--mount", "mount", "--bind", world.dir / "machine-id", "/etc/machine-id").returncode:
-        pytest.skip("no mount namespace can be made here")
-
-    def elsewhere(*words, code=0):
-        s = world.spawn("unshare", "--mount", "sh", "-c", f"mount --bind {world.dir}/machine-id /etc/machine-id && exec \"$@\"", "sh",
-                        program(), *words)
-        s.wait(code)
-        return s
-    listed = json.loads(elsewhere("job", "ls", "--json").out)
+    listed = json.loads(elsewhere(world, "job", "ls", "--json").out)
     assert [j["id"] for j in listed["jobs"]] == [first]
-    assert json.loads(elsewhere("queue", "events", "--json").out)["last_id"] == 1
+    assert json.loads(elsewhere(world, "queue", "events", "--json").out)["last_id"] == 1
     before = queue.db.read_bytes()
     for words in (("job", "submit", "--gpus", "0", "--", "true"), ("job", "cancel", str(first)), ("queue", "tick"), ("queue", "daemon")):
-        assert "belongs to another machine" in elsewhere(*words, code=1).err, words
+        assert "belongs to another machine" in elsewhere(world, *words, code=1).err, words
     assert queue.db.read_bytes() == before
     # Its backup, too, is only read; and it sees what the other one does.
-    made = json.loads(elsewhere("queue", "backup", world.dir / "copy.db", "--json").out)["backup"]
+    made = json.loads(elsewhere(world, "queue", "backup", world.dir / "copy.db", "--json").out)["backup"]
     assert list(jobs_in(made["path"])) == [first]
     second = queue.submit("true")
-    assert [j["id"] for j in json.loads(elsewhere("job", "ls", "--json").out)["jobs"]] == [first, second]
+    assert [j["id"] for j in json.loads(elsewhere(world, "job", "ls", "--json").out)["jobs"]] == [first, second]
     world.ask("job", "cancel", str(first), str(second))
 
 
