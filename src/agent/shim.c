@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,8 @@
 	5000 /* at the stop wish, at an end that couldn't be written, at what is left of the tree */
 /* A job that ends sooner tells of its start with its end: one ring, one look, one message. */
 #define TELL_START_MS 20
+#define LEAVING_LOOK_MS 5
+#define LEAVING_LOOKS 2000
 
 struct shim {
 	struct root root;
@@ -125,13 +128,36 @@ __attribute__((noreturn)) static void execute_agent(const struct root *r)
 	_exit(127);
 }
 
+/* Whose the agent's lock is; 0: nobody's; -1: that can't be told. */
+static pid_t agent_pid(const struct root *r)
+{
+	pid_t pid = -1;
+	int fd = openat(r->fd, "agent.lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fd_lock_holder(fd, &pid) < 0)
+		pid = -1;
+	if (fd >= 0)
+		close(fd);
+	return pid;
+}
+
+/* Killed or not, it's on its way out and reads nothing any more: its door just isn't closed yet. */
+static bool is_leaving(pid_t pid)
+{
+	struct proc_stat st;
+	return pid == 0 || (pid > 0 && !proc_read_stat(pid, &st) && st.is_exiting);
+}
+
 void shim_ring(const struct root *r, const char *name, bool may_start_agent)
 {
 	int code = root_ring(r, name);
-	if (!may_start_agent || !r->agent_exe || (code != -ECONNREFUSED && code != -ENOENT))
+	if (!may_start_agent || !r->agent_exe || (code && code != -ECONNREFUSED && code != -ENOENT))
 		return;
-	if (fork() == 0)
-		execute_agent(r);
+	pid_t pid = code ? 0 : agent_pid(r);
+	if (!is_leaving(pid) || fork() != 0)
+		return;
+	for (int i = 0; pid && i < LEAVING_LOOKS && agent_pid(r) == pid; i++)
+		poll(NULL, 0, LEAVING_LOOK_MS);
+	execute_agent(r);
 }
 
 /* The claim's directory is gone, by whoever removed the root: nobody can ever read of the end. */

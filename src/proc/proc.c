@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PF_EXITING 0x4 /* of the kernel's, in field 9 */
+
 #define ENV_VALUE_MAX 4096
 
 ssize_t proc_read_bytes(pid_t pid, const char *file, char *ret, size_t size)
@@ -116,6 +118,7 @@ int proc_parse_stat(const char *text, size_t n, struct proc_stat *ret)
 	if (take_pid(field[4], &s.ppid) < 0 || take_pid(field[5], &s.pgid) < 0 ||
 		take_pid(field[6], &s.sid) < 0)
 		return -EINVAL;
+	s.is_exiting = not_negative(field[9]) & PF_EXITING;
 	s.cpu_ticks = not_negative(field[14]) + not_negative(field[15]);
 	s.start_ticks = not_negative(field[22]);
 	s.rss_pages = not_negative(field[24]);

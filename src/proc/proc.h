@@ -12,6 +12,7 @@
 struct proc_stat {
 	pid_t pid, ppid, pgid, sid;
 	char state; /* R S D Z T ... */
+	bool is_exiting; /* PF_EXITING: its memory goes, its files may still be open */
 	uint64_t start_ticks; /* field 22 */
 	uint64_t cpu_ticks; /* utime + stime */
 	uint64_t rss_pages;
